@@ -109,7 +109,7 @@ def build(
         saves=SaveLimits(factor=watch.late_checkpoints),
         since=since or store.made_at,
         # where time jumps, an answer must not depend on which thread is first
-        second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        second=NodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
         store_id=store.store_id,
         paces=PaceNodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
     )

@@ -162,7 +162,7 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, after_recov
         return candidate
     from assistant.engine.intake import requested_incident
 
-    return requested_incident(engine, job_id, by=f"cli:{user()}", again=after_recovery)
+    return requested_incident(engine, job_id, by=f"cli:{user()}", repeat=after_recovery)
 
 
 def plan_of(engine: Engine, incident: Incident) -> Plan:

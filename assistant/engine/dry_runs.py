@@ -132,14 +132,14 @@ def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
             job = engine.scheduler.job(incident.job)
         except ToolError:
             job = None
-    chosen, why = engine.playbook_for(diagnosis, job)
-    if chosen is None:
+    playbook, why = engine.playbook_for(diagnosis, job)
+    if playbook is None:
         return Plan(diagnosis, None, (), f"a person is told: {why}", _resumes(engine, job))
     steps: list[Planned] = []
-    note = _played(engine, chosen, situation_of(engine.store, incident, diagnosis, job), steps, incident_id, by)
-    steps += _verifies(chosen) if not note else ()
+    note = _played(engine, playbook, situation_of(engine.store, incident, diagnosis, job), steps, incident_id, by)
+    steps += _verifies(playbook) if not note else ()
     return Plan(
-        diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well", _resumes(engine, job)
+        diagnosis, playbook.name, tuple(steps), note or f"ends {playbook.ends} when all of this goes well", _resumes(engine, job)
     )
 
 
@@ -161,14 +161,14 @@ def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: li
     """Play up to the verifies and return how it ended before them; empty when it came so far."""
     running: Generator[Wanted, Outcome, Ended] = play(book, values, look_s=0)
     try:
-        wanted = next(running)
+        request = next(running)
         for _ in range(MOST_STEPS):
-            if wanted.looks and not wanted.waits:
+            if request.looks and not request.waits:
                 return ""
-            wanted = as_the_same_job(engine.scheduler, wanted)
-            planned, outcome = _step(engine, book, wanted, incident, by)
+            request = as_the_same_job(engine.scheduler, request)
+            planned, outcome = _step(engine, book, request, incident, by)
             steps.append(planned)
-            wanted = running.send(outcome)
+            request = running.send(outcome)
     except StopIteration as stop:
         ended: Ended = stop.value
         return f"ends {ended.state}: {ended.note}"
@@ -177,44 +177,44 @@ def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: li
     return f"takes more than {MOST_STEPS} steps"
 
 
-def _step(engine: Engine, book: Playbook, wanted: Wanted, incident: int, by: str) -> tuple[Planned, Outcome]:
-    call = f"{wanted.tool}({', '.join(f'{name}={value!r}' for name, value in wanted.arguments.items())})"
+def _step(engine: Engine, book: Playbook, request: Wanted, incident: int, by: str) -> tuple[Planned, Outcome]:
+    call = f"{request.tool}({', '.join(f'{name}={value!r}' for name, value in request.arguments.items())})"
     at = engine.clock.now()
-    tool = find_tool(wanted.tool)
+    tool = find_tool(request.tool)
     if tool.risk is not Risk.READ:
         try:
-            preview = engine.gate.preview(wanted.tool, wanted.arguments, by=by, incident=incident)
+            preview = engine.gate.preview(request.tool, request.arguments, by=by, incident=incident)
         except ToolError as error:
             failed = Outcome(0, False, None, str(error), at)
             return Planned(
-                wanted.key, wanted.tool, True, call, wanted.why, Verdict.DENY, "", str(error), tool.risk, tool.undo or ""
+                request.key, request.tool, True, call, request.why, Verdict.DENY, "", str(error), tool.risk, tool.undo or ""
             ), failed
         decision = preview.decision
         planned = Planned(
-            wanted.key,
-            wanted.tool,
+            request.key,
+            request.tool,
             True,
             preview.text,
-            wanted.why,
+            request.why,
             decision.verdict,
             decision.rule,
             "",
             tool.risk,
             tool.undo or "",
         )
-        return planned, Outcome(0, True, _Promised(wanted.arguments), "", at)
-    if wanted.waits:
-        expect = next((step.expect for step in book.step if step.name == wanted.key.split("#")[0]), "")
-        planned = Planned(wanted.key, wanted.tool, False, call, wanted.why, Verdict.ALLOW, "", f"waits until {expect}")
+        return planned, Outcome(0, True, _Promised(request.arguments), "", at)
+    if request.waits:
+        expect = next((step.expect for step in book.step if step.name == request.key.split("#")[0]), "")
+        planned = Planned(request.key, request.tool, False, call, request.why, Verdict.ALLOW, "", f"waits until {expect}")
         return planned, Outcome(0, True, _Promised(status=expect), "", at)
-    outcome = engine.gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by)
-    return Planned(wanted.key, wanted.tool, False, call, wanted.why, Verdict.ALLOW, "", _short(outcome)), outcome
+    outcome = engine.gate.call(request.tool, request.arguments, why=request.why, by=by)
+    return Planned(request.key, request.tool, False, call, request.why, Verdict.ALLOW, "", _short(outcome)), outcome
 
 
 def _verifies(book: Playbook) -> Iterator[Planned]:
     for verify in book.verify:
-        found = f"until it says {verify.expect}, within {verify.within_min:g} min"
-        yield Planned(verify.name, verify.use, False, verify.use, verify.why, Verdict.ALLOW, "", found)
+        condition = f"until it says {verify.expect}, within {verify.within_min:g} min"
+        yield Planned(verify.name, verify.use, False, verify.use, verify.why, Verdict.ALLOW, "", condition)
 
 
 def _short(outcome: Outcome) -> str:
@@ -244,17 +244,17 @@ class PipelineAnswers:
             ToolError: The scheduler knows no such job, or there is nothing to read of it.
         """
         engine = self._engine
-        shown = engine.scheduler.job(job)
-        metrics = shown.work_dir / "metrics.jsonl" if shown.work_dir is not None else None
-        kernel, controller = self._kernel(shown), self._controller(job)
-        with reading_as(shown.account):
+        job_record = engine.scheduler.job(job)
+        metrics = job_record.work_dir / "metrics.jsonl" if job_record.work_dir is not None else None
+        kernel, controller = self._kernel(job_record), self._controller(job)
+        with reading_as(job_record.account):
 
             def read() -> Facts:
                 known = metrics if metrics is not None and is_regular(metrics) else None
-                return facts_of(Case.from_parts(shown.log, kernel, controller, known, shown, None), engine.knowledge)
+                return facts_of(Case.from_parts(job_record.log, kernel, controller, known, job_record, None), engine.knowledge)
 
             try:
-                facts = within(READ_S, read, f"the log {shown.log}")
+                facts = within(READ_S, read, f"the log {job_record.log}")
             except Unavailable as error:
                 raise ToolError(f"job {job} cannot be diagnosed: {error}") from error
             return judge(facts, engine.knowledge, engine.opinions)
@@ -264,23 +264,23 @@ class PipelineAnswers:
         engine = self._engine
         incidents = engine.store.incidents(job=job, limit=1)
         if incidents and engine.store.diagnosis(incidents[0].id) is not None:
-            told = plan(engine, incidents[0].id, by=AGENT)
-            steps = [to_json(step) for step in told.steps]
+            planned = plan(engine, incidents[0].id, by=AGENT)
+            steps = [to_json(step) for step in planned.steps]
             return {
-                **_about(told.diagnosis),
+                **_about(planned.diagnosis),
                 "incident": incidents[0].id,
-                "playbook": told.playbook,
+                "playbook": planned.playbook,
                 "steps": steps,
-                "note": told.note,
+                "note": planned.note,
             }
-        shown = engine.scheduler.job(job)
-        if not shown.state.ended:
-            raise ToolError(f"job {job} is {shown.state}: there is nothing to recover")
+        job_record = engine.scheduler.job(job)
+        if not job_record.state.ended:
+            raise ToolError(f"job {job} is {job_record.state}: there is nothing to recover")
         diagnosis = self.explain(job)
-        chosen, why = engine.playbook_for(diagnosis, shown)
-        steps = [{"step": step.name, "tool": step.use, "why": step.why} for step in chosen.step] if chosen is not None else []
-        note = f"a person is told: {why}" if chosen is None else f"exact commands: nightshift recover {job} --dry-run"
-        name = chosen.name if chosen is not None else None
+        playbook, why = engine.playbook_for(diagnosis, job_record)
+        steps = [{"step": step.name, "tool": step.use, "why": step.why} for step in playbook.step] if playbook is not None else []
+        note = f"a person is told: {why}" if playbook is None else f"exact commands: nightshift recover {job} --dry-run"
+        name = playbook.name if playbook is not None else None
         return {**_about(diagnosis), "incident": None, "playbook": name, "steps": steps, "note": note}
 
     def ledger(self, days: float) -> Sequence[Mapping[str, Any]]:
@@ -288,27 +288,27 @@ class PipelineAnswers:
         now = self._engine.clock.now()
         return [
             {
-                "node": one.node,
-                "score": one.score,
-                "blamed": len(one.blamed),
-                "failed_jobs": one.present,
-                "reasons": dict(Counter(seen.reason for seen in one.blamed)),
-                "incidents": [seen.incident for seen in one.blamed],
-                "last": one.blamed[-1].at.isoformat() if one.blamed else None,
+                "node": score.node,
+                "score": score.score,
+                "blamed": len(score.blamed),
+                "failed_jobs": score.present,
+                "reasons": dict(Counter(sighting.reason for sighting in score.blamed)),
+                "incidents": [sighting.incident for sighting in score.blamed],
+                "last": score.blamed[-1].at.isoformat() if score.blamed else None,
             }
-            for one in scores(self._engine.store.sightings(now - timedelta(days=days)), now)
+            for score in scores(self._engine.store.sightings(now - timedelta(days=days)), now)
         ]
 
     def _kernel(self, job: Job) -> str:
-        value = self._asked("kernel_log", {"nodes": list(job.nodes), "lines": 500}) if job.nodes else None
+        value = self._recorded_question("kernel_log", {"nodes": list(job.nodes), "lines": 500}) if job.nodes else None
         texts = value.get("text") if isinstance(value, Mapping) else None
         return "\n".join(f"# {node}\n{text}" for node, text in texts.items() if text) if isinstance(texts, Mapping) else ""
 
     def _controller(self, job: str) -> str:
-        value = self._asked("scheduler_log", {"job": job})
+        value = self._recorded_question("scheduler_log", {"job": job})
         return str(value.get("text", "")) if isinstance(value, Mapping) else ""
 
-    def _asked(self, tool: str, arguments: dict[str, Any]) -> Any:
+    def _recorded_question(self, tool: str, arguments: dict[str, Any]) -> Any:
         """Return the value of a reading call; what cannot be read leaves the case poorer, never wrong."""
         try:
             outcome = self._engine.gate.call(tool, arguments, why="asked why a job failed", by=AGENT)

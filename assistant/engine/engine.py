@@ -176,7 +176,7 @@ class Engine:
         except Unavailable as error:
             logger.warning("cordons that ran out stay as they are: %s", error)
             return ends
-        return ends + [self.store.incident(one.incident) for one in settled if one.incident is not None]
+        return ends + [self.store.incident(cordon.incident) for cordon in settled if cordon.incident is not None]
 
     def look(self) -> list[Incident]:
         """Look at the cluster once and return the incidents that were opened for what is new.
@@ -185,34 +185,34 @@ class Engine:
             Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
-        events = chain(list(self._unopened.values()), self.watcher.found(known=self._known()))
-        seen = [incident for event in events if (incident := self._opened(event)) is not None]
-        if self._unopened and not seen:
+        events = chain(list(self._unopened.values()), self.watcher.found(known=self._known_incidents()))
+        incidents = [incident for event in events if (incident := self._opened(event)) is not None]
+        if self._unopened and not incidents:
             self._must_be_writable()
         self.requeues.look(self, self.watcher.jobs)
         close_resumed(self)
         open_if_due(self.store, self.gate.policy)
-        return list({incident.id: incident for incident in seen if incident.id not in before}.values())
+        return list({incident.id: incident for incident in incidents if incident.id not in before}.values())
 
     def _opened(self, event: Event) -> Incident | None:
         """Return the incident of an event; None when it cannot be opened, which is told and tried again at the next look."""
-        what = f"{event.kind} of {f'job {event.job}' if event.job else event.node or event.service}"
+        subject = f"{event.kind} of {f'job {event.job}' if event.job else event.node or event.service}"
         try:
             incident = self.open(event)
         except (Fenced, Unavailable):
             raise
         except Exception as error:
-            logger.exception("%s: its incident could not be opened", what)
-            self._unopened[what, event.attempt] = event
-            self.troubles.append(Trouble(what, f"{what}: its incident could not be opened: {type(error).__name__}: {error}"))
+            logger.exception("%s: its incident could not be opened", subject)
+            self._unopened[subject, event.attempt] = event
+            self.troubles.append(Trouble(subject, f"{subject}: its incident could not be opened: {type(error).__name__}: {error}"))
             return None
-        self._unopened.pop((what, event.attempt), None)
+        self._unopened.pop((subject, event.attempt), None)
         return incident
 
     def taken_troubles(self) -> list[Trouble]:
         """Return what single events and incidents failed at since the last call of this."""
-        taken, self.troubles = self.troubles, []
-        return taken
+        troubles, self.troubles = self.troubles, []
+        return troubles
 
     def _must_be_writable(self) -> None:
         """Raise StoreError where the store cannot be written at all: that befalls all events, and not this one."""
@@ -290,11 +290,11 @@ class Engine:
             by: The person who asked for it, `cli:alice`: the policy then asks them instead of refusing in observe mode.
             until: Asked between two stages; it stops there when true, and goes on exactly there the next time.
         """
-        with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
+        with kept_lease(self.store, incident_id, owner, self.lease_s) as has_lease:
             try:
-                if held:
+                if has_lease:
                     reconciliation.settle_interrupted_calls(self, incident_id)
-                while held and not until() and self._advance(self.store.incident(incident_id), by):
+                while has_lease and not until() and self._advance(self.store.incident(incident_id), by):
                     pass
             except (Unavailable, TargetBusy) as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
@@ -308,34 +308,40 @@ class Engine:
             case = gather(self.store, self.gate, incident, job, self.watcher.jobs)
             knowledge = self.knowledge_of(task_of(job))
             facts = read_facts(self.store, incident, case, knowledge)
-        found = judge(facts, knowledge, self.opinions)
-        if job is not None and worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
-            facts = replace(facts, case=replace(case, probes=told))
-            found = judge(facts, knowledge, self.opinions)
+        diagnosis = judge(facts, knowledge, self.opinions)
+        if job is not None and worth_probing(diagnosis, job) and (probe_lines := probe(self.store, self.gate, incident, job)):
+            facts = replace(facts, case=replace(case, probes=probe_lines))
+            diagnosis = judge(facts, knowledge, self.opinions)
         count_folded(self.store, facts)
-        found = with_held_nodes(suspected(found, case.event), case.event, job)
-        found = with_cluster_evidence(self, incident, found, job)
-        found = with_hidden_end(with_patterns(self.store, self.scheduler, incident, found, job), job)
-        self.store.add_diagnosis(incident_id, found)
-        record_in_ledger(self.store, self.scheduler, incident, found, job)
+        diagnosis = with_held_nodes(suspected(diagnosis, case.event), case.event, job)
+        diagnosis = with_cluster_evidence(self, incident, diagnosis, job)
+        diagnosis = with_hidden_end(with_patterns(self.store, self.scheduler, incident, diagnosis, job), job)
+        self.store.add_diagnosis(incident_id, diagnosis)
+        record_in_ledger(self.store, self.scheduler, incident, diagnosis, job)
         self.store.mark_stage(incident_id, "diagnosed")
-        logger.info("incident=%s diagnosed reason=%s confidence=%.2f by=%s", incident_id, found.reason, found.confidence, found.by)
-        return found
+        logger.info(
+            "incident=%s diagnosed reason=%s confidence=%.2f by=%s",
+            incident_id,
+            diagnosis.reason,
+            diagnosis.confidence,
+            diagnosis.by,
+        )
+        return diagnosis
 
     def playbook_for(self, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
         """Return the playbook for a diagnosis, or None and why there is none to run."""
-        chosen = choose_playbook(diagnosis, self.playbooks)
-        if chosen is None:
+        playbook = choose_playbook(diagnosis, self.playbooks)
+        if playbook is None:
             return None, f"no playbook handles {diagnosis.reason}"
         if job is not None and job.ended_badly and job.interactive:
             return None, interactive_note(job)
-        if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
+        if job is not None and job.ended_badly and not playbook.step and str(playbook.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
             return None, in_spite_of_its_end(diagnosis, job)
-        if not chosen.restarts:
-            return chosen, ""
-        budget = self.budget(chosen, diagnosis, job)
-        return (chosen, "") if budget.allowed else (None, budget.why)
+        if not playbook.restarts:
+            return playbook, ""
+        budget = self.budget(playbook, diagnosis, job)
+        return (playbook, "") if budget.allowed else (None, budget.why)
 
     def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
@@ -377,8 +383,8 @@ class Engine:
         return bool(note)
 
     def _diagnosed(self, incident: Incident) -> bool:
-        found = self.diagnose(incident.id)
-        self.store.set_state(incident.id, IncidentState.DIAGNOSED, note=found.summary)
+        diagnosis = self.diagnose(incident.id)
+        self.store.set_state(incident.id, IncidentState.DIAGNOSED, note=diagnosis.summary)
         return True
 
     def _planned(self, incident: Incident, by: str | None) -> bool:
@@ -405,38 +411,40 @@ class Engine:
             else:
                 self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False
-        shared, (chosen, why) = turn.incident, self.outages.playbook_of(self, turn, diagnosis, job)
-        if chosen is not None and chosen.restarts and by is None:
-            said = retry_policy.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
-            if not said and not chosen.can_move and not tried_by_restart(shared):
-                said = retry_policy.refutation(self.store, incident, diagnosis)
-            chosen, why = (None, said) if said else (chosen, why)
-        if chosen is None:
+        shared, (playbook, why) = turn.incident, self.outages.playbook_of(self, turn, diagnosis, job)
+        if playbook is not None and playbook.restarts and by is None:
+            objection = retry_policy.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
+            if not objection and not playbook.can_move and not tried_by_restart(shared):
+                objection = retry_policy.refutation(self.store, incident, diagnosis)
+            playbook, why = (None, objection) if objection else (playbook, why)
+        if playbook is None:
             self._escalate(incident, why)
             return False
         waits = (
-            retry_policy.back_off(self.budget(chosen, diagnosis, job), self.clock.now()) if by is None and chosen.restarts else ""
+            retry_policy.back_off(self.budget(playbook, diagnosis, job), self.clock.now())
+            if by is None and playbook.restarts
+            else ""
         )
-        if waits or (shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared))):
+        if waits or (shared is not None and playbook.restarts and (waits := self.outages.take_turn(self, shared))):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
-        note = f"playbook {chosen.name}: {chosen.title}"
-        self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
+        note = f"playbook {playbook.name}: {playbook.title}"
+        self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=playbook.name, digest=playbook.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
-        chosen = self.playbooks.get(incident.playbook or "")
-        if chosen is None or chosen.digest != incident.playbook_digest:
+        playbook = self.playbooks.get(incident.playbook or "")
+        if playbook is None or playbook.digest != incident.playbook_digest:
             self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
             return False
         values = retry_policy.situation_of(self.store, incident, diagnosis, job)
         try:
             # one look and no waiting: whoever calls decides when to look again
             way = partial(retry_policy.as_the_same_job, self.scheduler)
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
-            ended = verified_end(self, incident, diagnosis, ended, by=by or f"playbook:{chosen.name}")
+            ended = run_playbook(incident, playbook, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
+            ended = verified_end(self, incident, diagnosis, ended, by=by or f"playbook:{playbook.name}")
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
@@ -467,10 +475,10 @@ class Engine:
             self.store.set_state(incident.id, state, note=note)
 
     def _diagnosis(self, incident: Incident) -> Diagnosis:
-        found = self.store.diagnosis(incident.id)
-        if found is None:
+        diagnosis = self.store.diagnosis(incident.id)
+        if diagnosis is None:
             raise StoreError(f"incident {incident.id} is {incident.state} and has no diagnosis: run `nightshift audit verify`")
-        return found
+        return diagnosis
 
     def _job(self, job_id: str | None) -> Job | None:
         """Return the job; None when the scheduler surely knows none of that id."""
@@ -481,7 +489,7 @@ class Engine:
         except ToolError:
             return None
 
-    def _known(self) -> KnownIncidents:
+    def _known_incidents(self) -> KnownIncidents:
         """Return which attempts have an incident; read anew only when something has happened since."""
         mark = self.store.audit_mark()
         if self._known_at is None or self._known_at[0] != mark:

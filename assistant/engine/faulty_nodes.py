@@ -52,7 +52,7 @@ def traits_of(nodes: Sequence[Node], switches: Mapping[str, str]) -> dict[str, d
         nodes: As the scheduler shows them.
         switches: Of each node, where the scheduler knows the network.
     """
-    found: dict[str, dict[str, str]] = {}
+    traits: dict[str, dict[str, str]] = {}
     for node in nodes:
         own = {"partition": node.partition} if node.partition else {}
         for feature in node.features:
@@ -61,8 +61,8 @@ def traits_of(nodes: Sequence[Node], switches: Mapping[str, str]) -> dict[str, d
                 own.setdefault(kind, feature)
         if node.name in switches:
             own["switch"] = switches[node.name]
-        found[node.name] = own
-    return found
+        traits[node.name] = own
+    return traits
 
 
 def record_in_ledger(store: Store, scheduler: Scheduler, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
@@ -75,13 +75,13 @@ def with_patterns(store: Store, scheduler: Scheduler, incident: Incident, diagno
     if job is None or not job.nodes or not _counts(diagnosis):
         return diagnosis
     now = store.clock.now()
-    before = [one for one in store.sightings(now - WINDOW) if one.incident != incident.id]
-    known = known_traits(_fleet(scheduler), before)
-    seen = [*before, *_sightings(store, known, incident, diagnosis, job)]
-    added = patterns(seen, job.nodes, known, now, incident.id)
+    before = [pattern for pattern in store.sightings(now - WINDOW) if pattern.incident != incident.id]
+    traits = known_traits(_fleet(scheduler), before)
+    sightings = [*before, *_sightings(store, traits, incident, diagnosis, job)]
+    added = patterns(sightings, job.nodes, traits, now, incident.id)
     about = {*job.nodes}
-    kept = tuple(one for one in added if about & {*one.nodes})
-    return replace(diagnosis, patterns=(*diagnosis.patterns, *kept))
+    own_patterns = tuple(pattern for pattern in added if about & {*pattern.nodes})
+    return replace(diagnosis, patterns=(*diagnosis.patterns, *own_patterns))
 
 
 def fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
@@ -106,11 +106,11 @@ def known_traits(now: Mapping[str, Mapping[str, str]], sightings: Sequence[Sight
         now: From `fleet`.
         sightings: Oldest first.
     """
-    found: dict[str, Mapping[str, str]] = dict(now)
-    for one in sightings:
-        if one.node in found:
-            found[one.node] = {**found[one.node], **one.traits, **now[one.node]}
-    return found
+    traits: dict[str, Mapping[str, str]] = dict(now)
+    for sighting in sightings:
+        if sighting.node in traits:
+            traits[sighting.node] = {**traits[sighting.node], **sighting.traits, **now[sighting.node]}
+    return traits
 
 
 def _fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
@@ -126,7 +126,7 @@ def _counts(diagnosis: Diagnosis) -> bool:
 
 
 def _sightings(
-    store: Store, known: Mapping[str, Mapping[str, str]], incident: Incident, diagnosis: Diagnosis, job: Job | None
+    store: Store, node_traits: Mapping[str, Mapping[str, str]], incident: Incident, diagnosis: Diagnosis, job: Job | None
 ) -> Iterator[Sighting]:
     nodes = job.nodes if job is not None else (incident.node,) if incident.node else ()
     if not _counts(diagnosis):
@@ -136,7 +136,7 @@ def _sightings(
     for node in dict.fromkeys((*nodes, *sorted(blamed))):
         at = incident.failed_at or incident.opened
         heat, traits = read.get(node, ({}, {}))
-        about = {**known.get(node, {}), **traits}
+        about = {**node_traits.get(node, {}), **traits}
         yield Sighting(node, incident.id, at, diagnosis.reason, node in blamed, len(nodes) or 1, about, heat)
 
 
@@ -145,15 +145,15 @@ def _probe_readings(store: Store, incident: int) -> Iterator[tuple[str, tuple[di
     for call in store.calls(incident):
         outcome = store.outcome(call.id) if call.tool == "check_nodes" else None
         nodes: Any = outcome.value.get("nodes") if outcome is not None and isinstance(outcome.value, Mapping) else None
-        for node, told in nodes.items() if isinstance(nodes, Mapping) else ():
+        for node, rows in nodes.items() if isinstance(nodes, Mapping) else ():
             heat: dict[str, float] = {}
             traits: dict[str, str] = {}
-            for row in told.get("probes", ()):
-                kind, found = TEMPERATURES.get(row.get("probe")), row.get("value")
-                if kind is not None and row.get("unit") == "C" and isinstance(found, int | float):
-                    heat[kind] = max(float(found), heat.get(kind, 0.0))
-                elif row.get("probe") == "gpu_driver" and isinstance(found, str):
-                    traits["driver"] = found
+            for row in rows.get("probes", ()):
+                kind, celsius = TEMPERATURES.get(row.get("probe")), row.get("value")
+                if kind is not None and row.get("unit") == "C" and isinstance(celsius, int | float):
+                    heat[kind] = max(float(celsius), heat.get(kind, 0.0))
+                elif row.get("probe") == "gpu_driver" and isinstance(celsius, str):
+                    traits["driver"] = celsius
             if heat or traits:
                 yield node, (heat, traits)
 

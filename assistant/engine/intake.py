@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 def hand_over(store: Store, incident: Incident, event: Event) -> bool:
     """Hand an incident to a person that was opened for mere advice; False for one that is to be diagnosed."""
-    said = note_of(event)
-    if not said:
+    note = note_of(event)
+    if not note:
         return False
     store.mark_stage(incident.id, "escalated")
-    store.set_state(incident.id, IncidentState.ESCALATED, note=said)
+    store.set_state(incident.id, IncidentState.ESCALATED, note=note)
     return True
 
 
@@ -49,8 +49,10 @@ def note_of(event: Event) -> str:
     detail = event.detail
     if event.kind is EventKind.CHECKPOINTS_LATE:
         since, last, every = (_number(detail.get(key)) for key in ("steps_since", "last_step", "every_steps"))
-        made = f"job {event.job} made {since} steps since its last checkpoint at step {last}, and saved every {every} before"
-        return f"{made}. A failure now costs all of them: look at its log and at the storage that it saves to"
+        progress_words = (
+            f"job {event.job} made {since} steps since its last checkpoint at step {last}, and saved every {every} before"
+        )
+        return f"{progress_words}. A failure now costs all of them: look at its log and at the storage that it saves to"
     return _nodes_down(event.node, detail) if event.kind is EventKind.NODE_DOWN and event.job is None else ""
 
 
@@ -84,12 +86,12 @@ def open_or_join(store: Store, event: Event, job: Job | None, *, parent: int | N
     """
     if event.kind is EventKind.NODE_DOWN and event.job is None:
         if joined := _jobs_of_node(store, event):
-            for one in joined:
-                store.add_event(one.id, event)
+            for joined_incident in joined:
+                store.add_event(joined_incident.id, event)
             return joined[0], False
         return store.open_incident(event, parent=parent)
-    if event.kind is EventKind.JOB_ENDED and (asked := _escalated_hang(store, event)) is not None:
-        return _taken_up(store, asked, event), False
+    if event.kind is EventKind.JOB_ENDED and (hang := _escalated_hang(store, event)) is not None:
+        return _taken_up(store, hang, event), False
     incident, new = store.open_incident(event, parent=parent)
     if new and event.kind in JOB_EVENTS and job is not None:
         _join_node_incidents(store, incident, job)
@@ -99,13 +101,20 @@ def open_or_join(store: Store, event: Event, job: Job | None, *, parent: int | N
 def _jobs_of_node(store: Store, event: Event) -> list[Incident]:
     """Return the incidents about jobs on nodes that went away; none where a job there has none of its own yet."""
     jobs = [str(job) for job in event.detail.get("jobs", ())]
-    found = []
+    incidents = []
     for job in jobs:
-        latest = next((one for one in store.incidents(job=job, limit=5) if _is_near(store, one) and one.kind in JOB_EVENTS), None)
+        latest = next(
+            (
+                incident
+                for incident in store.incidents(job=job, limit=5)
+                if _is_near(store, incident) and incident.kind in JOB_EVENTS
+            ),
+            None,
+        )
         if latest is None:
             return []
-        found.append(latest)
-    return found
+        incidents.append(latest)
+    return incidents
 
 
 def _is_near(store: Store, incident: Incident) -> bool:
@@ -125,16 +134,24 @@ def _join_node_incidents(store: Store, incident: Incident, job: Job) -> None:
 
 
 def _about_nodes(incidents: Iterable[Incident], nodes: Sequence[str]) -> list[Incident]:
-    return [one for one in incidents if one.kind is EventKind.NODE_DOWN and one.job is None and one.node in nodes]
+    return [
+        incident
+        for incident in incidents
+        if incident.kind is EventKind.NODE_DOWN and incident.job is None and incident.node in nodes
+    ]
 
 
 def _escalated_hang(store: Store, event: Event) -> Incident | None:
     """Return the incident about a hang that was not proven, of the attempt that has ended now; None where there is none."""
-    for one in store.incidents(job=event.job, limit=20):
-        if one.attempt != event.attempt or one.kind is not EventKind.HANG or one.state is not IncidentState.ESCALATED:
+    for incident in store.incidents(job=event.job, limit=20):
+        if (
+            incident.attempt != event.attempt
+            or incident.kind is not EventKind.HANG
+            or incident.state is not IncidentState.ESCALATED
+        ):
             continue
-        told = any(known.kind is EventKind.JOB_ENDED for known in store.events(one.id))
-        return one if UNPROVEN in store.stages(one.id) and not one.playbook and not told else None
+        has_ended = any(event_record.kind is EventKind.JOB_ENDED for event_record in store.events(incident.id))
+        return incident if UNPROVEN in store.stages(incident.id) and not incident.playbook and not has_ended else None
     return None
 
 
@@ -171,7 +188,7 @@ def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Job
         tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
         texts += tuple(text for text in tail if service_of(diagnosis.reason, [text]) or paths_of(diagnosis.reason, [text]))
     missing = [_missing_of_path(path, job) for path in paths_of(diagnosis.reason, texts)]
-    gone = tuple(dict.fromkeys(filter(None, (part.path for part in missing))))
+    missing_paths = tuple(dict.fromkeys(filter(None, (part.path for part in missing))))
     emptied = tuple(dict.fromkeys(filter(None, (part.emptied for part in missing))))
     message = message_of(diagnosis.root_cause[0].text) if diagnosis.root_cause else ""
     error = _error_of(message)
@@ -186,7 +203,7 @@ def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Job
         user,
         tuple(dict.fromkeys((*diagnosis.faulty_nodes, *left_out))),
         error=error,
-        gone=gone,
+        gone=missing_paths,
         emptied=emptied,
         wording=message.strip()[:200],
         on_node=bool(left_out),
@@ -233,14 +250,14 @@ def _missing_of_path(path: str, job: Job | None) -> MissingPath:
         return MissingPath()
 
 
-def requested_incident(engine: Engine, job_id: str, *, by: str, again: bool = False) -> Incident:
+def requested_incident(engine: Engine, job_id: str, *, by: str, repeat: bool = False) -> Incident:
     """Return the unfinished incident of a job, else a new one.
 
     Args:
         engine: Opens it.
         job_id: Of the job.
         by: The person, `cli:alice`.
-        again: Also when an earlier incident brought the job back already.
+        repeat: Also when an earlier incident brought the job back already.
 
     Raises:
         UsageError: There is nothing to recover.
@@ -253,7 +270,7 @@ def requested_incident(engine: Engine, job_id: str, *, by: str, again: bool = Fa
     if job.state in (JobState.PENDING, JobState.COMPLETED, JobState.UNKNOWN):
         raise UsageError(f"job {job_id} is {job.state}: there is nothing to recover")
     earlier = engine.store.incidents(job=job_id, limit=1)
-    if earlier and earlier[0].state is IncidentState.RECOVERED and not again:
+    if earlier and earlier[0].state is IncidentState.RECOVERED and not repeat:
         raise UsageError(
             f"job {job_id} was brought back by incident {earlier[0].id} already; once more: nightshift recover {job_id} --again"
         )
@@ -272,8 +289,8 @@ class AgentRecovery:
 
     def standing(self, job: str) -> RecoveryState | None:
         """Return where the newest incident of a job stands; None where there is none."""
-        found = self._engine.store.incidents(job=job, limit=1)
-        return self._begun(found[0]) if found else None
+        incidents = self._engine.store.incidents(job=job, limit=1)
+        return self._recovery_state(incidents[0]) if incidents else None
 
     def begin(self, job: str) -> RecoveryState:
         """Go on with the incident of a job, opened where none is open, until a change waits for a person or it ends.
@@ -284,21 +301,21 @@ class AgentRecovery:
         engine = self._engine
         unfinished = engine.store.incidents(job=job, open_only=True, limit=1)
         incident = unfinished[0] if unfinished else engine.open_for(job, by=AGENT)
-        return self._begun(engine.work(incident.id, owner=owner_name(AGENT), by=AGENT))
+        return self._recovery_state(engine.work(incident.id, owner=owner_name(AGENT), by=AGENT))
 
-    def _begun(self, incident: Incident) -> RecoveryState:
+    def _recovery_state(self, incident: Incident) -> RecoveryState:
         store = self._engine.store
-        asked = [(one, store.call(one.call)) for one in store.approvals()]
+        requests = [(approval, store.call(approval.call)) for approval in store.approvals()]
         waiting = tuple(
             WaitingChange(
-                one.id,
+                approval.id,
                 call.tool,
                 call.preview or call.tool,
                 call.why,
                 find_tool(call.tool).undo is not None,
-                one.digest[:SHORT_DIGEST],
+                approval.digest[:SHORT_DIGEST],
             )
-            for one, call in asked
+            for approval, call in requests
             if call.incident == incident.id
         )
         return RecoveryState(incident.id, str(incident.state), incident.note, waiting)

@@ -93,19 +93,21 @@ def confirm(
         InputError: A line does not stand in what the attempt left.
     """
     incident, before = engine.store.incident(incident_id), engine.store.diagnosis(incident_id)
-    named = _known_reason(engine, reason or (before.reason if before is not None else ""))
-    deed = _known_action(action) or (before.action if before is not None and before.reason == named else None)
+    reason_name = _known_reason(engine, reason or (before.reason if before is not None else ""))
+    deed = _known_action(action) or (before.action if before is not None and before.reason == reason_name else None)
     facts = _facts(engine, incident)
-    changed = before is None or before.reason != named or bool(lines) or (deed is not None and deed is not before.action)
-    cited = _reason_lines(engine, facts, before, named, lines, by)
-    deed = deed or engine.knowledge.reasons[named].action
-    found = _corrected(engine, before, named, deed, cited, by, why) if changed or before is None else before
-    if found is not before:
-        engine.store.add_diagnosis(incident_id, found)
-    said = before.reason if before is not None else ""
-    maker = f"operator:{by}" if changed else MAKERS.get(found.by, "")
-    lesson = _lesson(engine, incident, found, cited, facts, by=f"operator:{by}", maker=maker, why=why, said=said)
-    return Confirmation(found, teacher_of(engine).teach(replace(lesson, cure=cure or lesson.cure)), cited)
+    changed = before is None or before.reason != reason_name or bool(lines) or (deed is not None and deed is not before.action)
+    cited = _reason_lines(engine, facts, before, reason_name, lines, by)
+    deed = deed or engine.knowledge.reasons[reason_name].action
+    diagnosis = _corrected(engine, before, reason_name, deed, cited, by, why) if changed or before is None else before
+    if diagnosis is not before:
+        engine.store.add_diagnosis(incident_id, diagnosis)
+    former_reason = before.reason if before is not None else ""
+    maker = f"operator:{by}" if changed else MAKERS.get(diagnosis.by, "")
+    lesson = _lesson(
+        engine, incident, diagnosis, cited, facts, by=f"operator:{by}", maker=maker, why=why, former_reason=former_reason
+    )
+    return Confirmation(diagnosis, teacher_of(engine).teach(replace(lesson, cure=cure or lesson.cure)), cited)
 
 
 def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
@@ -113,13 +115,21 @@ def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
     if engine.embedder is None or not diagnosis.root_cause or diagnosis.reason == "unknown":
         return
     try:
-        known = engine.store.memory(incident.id)
-        if known is not None and known.by.startswith("operator:"):
+        memory = engine.store.memory(incident.id)
+        if memory is not None and memory.by.startswith("operator:"):
             return
         facts = _facts(engine, incident)
         maker = MAKERS.get(diagnosis.by, "")
         lesson = _lesson(
-            engine, incident, diagnosis, diagnosis.root_cause, facts, by="recovered", maker=maker, why="", said=diagnosis.reason
+            engine,
+            incident,
+            diagnosis,
+            diagnosis.root_cause,
+            facts,
+            by="recovered",
+            maker=maker,
+            why="",
+            former_reason=diagnosis.reason,
         )
         teacher_of(engine).teach(lesson)
     except (NightshiftError, OSError) as error:
@@ -155,13 +165,13 @@ def cure_of(store: Store, incident: Incident) -> str:
 
 
 def _known_reason(engine: Engine, reason: str) -> str:
-    known = engine.knowledge.reasons
-    if reason in known and reason != "unknown":
+    reasons = engine.knowledge.reasons
+    if reason in reasons and reason != "unknown":
         return reason
     if reason in ("", "unknown"):
         raise UsageError("nothing is known to confirm: say what it was with `nightshift incident correct ID --reason REASON`")
-    near = difflib.get_close_matches(reason, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known ones: {', '.join(sorted(known))}"
+    near = difflib.get_close_matches(reason, reasons, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known ones: {', '.join(sorted(reasons))}"
     raise UsageError(f"there is no reason {reason!r}; {hint}")
 
 
@@ -203,14 +213,14 @@ def _read_again(engine: Engine, log: Path | None, logs: JobLogs | None, kernel: 
 
 
 def _reason_lines(
-    engine: Engine, facts: Facts | None, before: Diagnosis | None, reason: str, wanted: Sequence[str], by: str
+    engine: Engine, facts: Facts | None, before: Diagnosis | None, reason: str, named_lines: Sequence[str], by: str
 ) -> tuple[Citation, ...]:
     """Return the lines that show the reason: those named, else those cited for it, else a guess."""
-    if wanted and facts is None:
+    if named_lines and facts is None:
         raise InputError("the job's log is gone: no line of it can be named any more; leave --line out")
-    if wanted and facts is not None:
-        cited = cited_lines(facts, wanted, f"named by {by}")
-        return tuple(own_place(one, facts.combined.place, facts.combined.label_of) if facts.combined else one for one in cited)
+    if named_lines and facts is not None:
+        cited = cited_lines(facts, named_lines, f"named by {by}")
+        return tuple(own_place(line, facts.combined.place, facts.combined.label_of) if facts.combined else line for line in cited)
     if before is not None and before.reason == reason:
         return before.root_cause
     return guessed_line(facts, reason, engine.knowledge) if facts is not None else ()
@@ -219,28 +229,28 @@ def _reason_lines(
 def _lesson(
     engine: Engine,
     incident: Incident,
-    found: Diagnosis,
+    diagnosis: Diagnosis,
     cited: tuple[Citation, ...],
     facts: Facts | None,
     *,
     by: str,
     maker: str,
     why: str,
-    said: str,
+    former_reason: str,
 ) -> Lesson:
     job = _job(engine, incident)
     return Lesson(
         incident=incident.id,
-        reason=found.reason,
-        action=found.action,
+        reason=diagnosis.reason,
+        action=diagnosis.action,
         lines=cited,
         by=by,
         facts=facts,
         maker=maker,
         why=why,
         cure=cure_of(engine.store, incident),
-        nodes=found.faulty_nodes,
-        verdict=said,
+        nodes=diagnosis.faulty_nodes,
+        verdict=former_reason,
         task=task_of(job),
     )
 
@@ -256,15 +266,15 @@ def _corrected(
     engine: Engine, before: Diagnosis | None, reason: str, action: Action, cited: tuple[Citation, ...], by: str, why: str
 ) -> Diagnosis:
     """Return the diagnosis that a person gave, with the one before among the rivals."""
-    meant = engine.knowledge.reasons[reason]
-    said = f": {why}" if why else ""
+    reason_entry = engine.knowledge.reasons[reason]
+    why_words = f": {why}" if why else ""
     rivals = (
         (
             Rival(
                 before.reason,
                 before.confidence,
                 f"the {before.by} verdict: {before.summary[:200]}",
-                f"{by} says otherwise{said}",
+                f"{by} says otherwise{why_words}",
                 "",
             ),
         )
@@ -274,15 +284,15 @@ def _corrected(
     nodes = before.nodes if before is not None and before.reason == reason else ()
     return Diagnosis(
         reason=reason,
-        category=meant.category,
+        category=reason_entry.category,
         action=action,
         confidence=1.0,
         by=DecidedBy.OPERATOR,
         root_cause=cited,
         nodes=nodes,
         rivals=rivals,
-        summary=f"{meant.title}, by the word of {by}{said}.",
-        advice=advice(meant, action, nodes),
+        summary=f"{reason_entry.title}, by the word of {by}{why_words}.",
+        advice=advice(reason_entry, action, nodes),
         step=before.step if before is not None else None,
         spike_step=before.spike_step if before is not None else None,
     )

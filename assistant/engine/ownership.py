@@ -109,7 +109,7 @@ class Leader:
         self._store, self._owner, self._lease_s = store, owner, lease_s
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._led: Leadership | None = None
-        self._other: tuple[datetime, float] | None = None
+        self._other_leader: tuple[datetime, float] | None = None
         self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -124,16 +124,16 @@ class Leader:
         Raises:
             StoreError: The store cannot be written: nobody can tell who leads, so this watch does not.
         """
-        taken = self._store.lead(self._owner, self._lease_s, gone=self._is_gone)
-        if taken is None:
+        led_until = self._store.lead(self._owner, self._lease_s, gone=self._is_gone)
+        if led_until is None:
             if self._led is not None:
                 logger.warning("another watch took over; this one stands by")
             self._led = None
             return False
-        if self._led is None or taken.token != self._led.token:
-            self._store.fence_off(taken)
-            logger.info("leads with token %d", taken.token)
-        self._led = taken
+        if self._led is None or led_until.token != self._led.token:
+            self._store.fence_off(led_until)
+            logger.info("leads with token %d", led_until.token)
+        self._led = led_until
         self._keep()
         return True
 
@@ -142,10 +142,10 @@ class Leader:
 
         The second goes by what passed here, so that a clock which was set, or differs from the other host's, keeps nobody waiting.
         """
-        held, ticks = self._store.leader(), self._clock.ticks()
-        if held is not None and (self._other is None or self._other[0] != held.until):
-            self._other = held.until, ticks
-        unchanged_s = ticks - self._other[1] if self._other is not None else 0.0
+        leader, ticks = self._store.leader(), self._clock.ticks()
+        if leader is not None and (self._other_leader is None or self._other_leader[0] != leader.until):
+            self._other_leader = leader.until, ticks
+        unchanged_s = ticks - self._other_leader[1] if self._other_leader is not None else 0.0
         return is_gone(owner) or unchanged_s >= self._lease_s
 
     def resign(self) -> None:
@@ -166,17 +166,17 @@ class Leader:
 
     def _renew(self) -> None:
         while not self._stopped.wait(self._lease_s / 3):
-            held = self._led
-            if held is None:
+            led = self._led
+            if led is None:
                 return
             try:
-                taken = self._store.lead(self._owner, self._lease_s, gone=is_gone)
+                led_until = self._store.lead(self._owner, self._lease_s, gone=is_gone)
             except StoreError as error:
                 logger.warning("leadership was not renewed: %s", error)
                 continue
-            if taken is None or taken.token != held.token:
+            if led_until is None or led_until.token != led.token:
                 # what was begun under the old token is fenced off; the next pass seeks anew
                 logger.warning("leadership was lost while this watch slept; it stands by")
                 self._led = None
                 return
-            self._led = taken
+            self._led = led_until

@@ -106,8 +106,8 @@ class Leases:
         Raises:
             Unavailable: The scheduler did not answer.
         """
-        found = expired(self.scheduler.nodes(), self.clock.now())
-        out = [(node, own) for node, own in found if node.state not in IN_SERVICE]
+        cordons = expired(self.scheduler.nodes(), self.clock.now())
+        out = [(node, own) for node, own in cordons if node.state not in IN_SERVICE]
         return [(node, own) for node, own in out if owns_cordon(self.store, node.name, node.reason)]
 
     def settle(self) -> list[SettledCordon]:
@@ -119,11 +119,11 @@ class Leases:
         self._look_up_interrupted()
         settled: list[SettledCordon] = []
         for node, own in self.due():
-            one = self._settle(node.name, own)
-            if one is not None:
-                settled.append(one)
-                level = logging.INFO if one.ending in (CordonEnding.LIFTED, CordonEnding.RENEWED) else logging.WARNING
-                logger.log(level, "node=%s cordon ran out, %s: %s", one.node, one.ending, one.note)
+            settled_cordon = self._settle(node.name, own)
+            if settled_cordon is not None:
+                settled.append(settled_cordon)
+                level = logging.INFO if settled_cordon.ending in (CordonEnding.LIFTED, CordonEnding.RENEWED) else logging.WARNING
+                logger.log(level, "node=%s cordon ran out, %s: %s", settled_cordon.node, settled_cordon.ending, settled_cordon.note)
             if self._unasked and len(settled) >= MOST_A_PASS:
                 break
         return settled
@@ -156,22 +156,22 @@ class Leases:
             call = last if last is not None and last.status in UNFINISHED else None
             if call is None and failed is None:
                 why = f"its cordon ran out at {own.until:%Y-%m-%dT%H:%M:%SZ}: {own.why}"
-                call = self._written(LIFT, {"node": node}, why)
+                call = self._write(LIFT, {"node": node}, why)
         if call is None:
             return self._keep(node, failed or "")
-        done = self._made(call)
-        if isinstance(done, SettledCordon):
-            return done
+        result = self._make(call)
+        if isinstance(result, SettledCordon):
+            return result
         return (
-            self._keep(node, done)
+            self._keep(node, result)
             if call.tool == LIFT
-            else SettledCordon(node, CordonEnding.KEPT, f"it could not be renewed: {done}")
+            else SettledCordon(node, CordonEnding.KEPT, f"it could not be renewed: {result}")
         )
 
     def _last(self, node: str, own: Lease) -> Call | None:
         """Return the newest call that lifts or renews the cordon since it ran out."""
-        found = [call for call in self.store.calls_on(node, (LIFT, RENEW)) if own.until is not None and call.at >= own.until]
-        return found[-1] if found else None
+        calls = [call for call in self.store.calls_on(node, (LIFT, RENEW)) if own.until is not None and call.at >= own.until]
+        return calls[-1] if calls else None
 
     def _standing(self, node: str, own: Lease) -> SettledCordon | None:
         """Return how a node stands about which nothing is to be done now; None when something is."""
@@ -219,15 +219,15 @@ class Leases:
 
     def _patience(self, denied: Call) -> timedelta:
         decisions = self.store.decisions(denied.id)
-        person = self.store.approval_of(denied.id) is not None or any(one.by != "policy" for one in decisions)
-        return RETRY_AFTER_DENIAL if person or any(one.rule.startswith("mode.") for one in decisions) else RETRY_AFTER
+        person = self.store.approval_of(denied.id) is not None or any(decision.by != "policy" for decision in decisions)
+        return RETRY_AFTER_DENIAL if person or any(decision.rule.startswith("mode.") for decision in decisions) else RETRY_AFTER
 
-    def _written(self, tool_name: str, arguments: dict[str, Any], why: str) -> Call:
+    def _write(self, tool_name: str, arguments: dict[str, Any], why: str) -> Call:
         tool = find_tool(tool_name)
         call = Call(0, None, tool.name, tool.checked(arguments), why, self.by, self.clock.now(), CallStatus.PENDING, STEP)
         return self.store.write_call(call, kind=tool.kind)
 
-    def _made(self, call: Call) -> SettledCordon | str:
+    def _make(self, call: Call) -> SettledCordon | str:
         """Make a call and return what came of it, or in plain words why it failed."""
         node = str(call.arguments["node"])
         try:
@@ -250,11 +250,11 @@ class Leases:
         past = self.store.calls_on(node, TOOLS)
         if renewals(past) >= MOST_RENEWALS:
             return self._hand_over(node, why)
-        done = self._made(self._written(RENEW, {"node": node, "hours": HOURS}, why))
+        result = self._make(self._write(RENEW, {"node": node, "hours": HOURS}, why))
         return (
-            done
-            if isinstance(done, SettledCordon)
-            else SettledCordon(node, CordonEnding.KEPT, f"{why}; it could not be renewed: {done}")
+            result
+            if isinstance(result, SettledCordon)
+            else SettledCordon(node, CordonEnding.KEPT, f"{why}; it could not be renewed: {result}")
         )
 
     def _hand_over(self, node: str, why: str) -> SettledCordon:
@@ -275,9 +275,9 @@ class Leases:
 
     def _handed_over(self, node: str) -> SettledCordon | None:
         """Return that a person was asked to decide about a node, when nothing was done to it since."""
-        done = [call.at for call in self.store.calls_on(node, TOOLS) if call.status is CallStatus.DONE]
+        call_times = [call.at for call in self.store.calls_on(node, TOOLS) if call.status is CallStatus.DONE]
         for incident in self.store.incidents(node=node):
-            if incident.kind is EventKind.NODE_KEPT_OUT and incident.opened >= max(done, default=incident.opened):
+            if incident.kind is EventKind.NODE_KEPT_OUT and incident.opened >= max(call_times, default=incident.opened):
                 return SettledCordon(node, CordonEnding.KEPT, f"incident {incident.id}: {incident.note}", incident.id)
         return None
 

@@ -159,15 +159,21 @@ def timeline(store: Store, incident_id: int) -> list[Moment]:
         moments.append(
             Moment(stages["diagnosed"], "diagnosed", f"{diagnosis.reason} ({diagnosis.confidence:.2f}): {diagnosis.summary}")
         )
-    known = store.acknowledgement(incident_id)
+    acknowledgement = store.acknowledgement(incident_id)
     for call in store.calls(incident_id):
         if call.tool in found() and found()[call.tool].risk is Risk.READ:
             continue
         outcome = store.outcome(call.id)
         at = outcome.at if outcome is not None else call.at
         moments.append(Moment(at, str(call.status), f"{call.preview or call.tool}{_raw_error(outcome)}"))
-    if known is not None:
-        moments.append(Moment(known.at, "acknowledged", f"by {known.by}" + (f": {known.note}" if known.note else "")))
+    if acknowledgement is not None:
+        moments.append(
+            Moment(
+                acknowledgement.at,
+                "acknowledged",
+                f"by {acknowledgement.by}" + (f": {acknowledgement.note}" if acknowledgement.note else ""),
+            )
+        )
     moments += [Moment(at, stage, "") for stage, at in stages.items() if stage not in ("diagnosed", "opened", "acknowledged")]
     return sorted(moments, key=lambda moment: moment.at)
 
@@ -184,9 +190,9 @@ def report(store: Store, incident_id: int, *, summed_up: str = "", by: str = "")
     Raises:
         UsageError: There is no such incident.
     """
-    head, *rest = _lines(store, incident_id)
+    head, *body = _lines(store, incident_id)
     added = _summed_up(store, incident_id, summed_up, by) if summed_up else ()
-    return redact("\n".join([head, *added, *rest])) + "\n"
+    return redact("\n".join([head, *added, *body])) + "\n"
 
 
 def _summed_up(store: Store, incident_id: int, text: str, by: str) -> Iterator[str]:
@@ -206,22 +212,22 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
         return
     yield opening(_prose(diagnosis.summary), str(incident.state), _prose(incident.note))
     yield from _why(diagnosis)
-    yield from _done(store, incident_id)
+    yield from _changes(store, incident_id)
     yield from _figures(store, incident_id)
     facts = facts_of_page(store, incident_id)
-    left = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store), facts.saved])]
-    if left:
+    remainders = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store), facts.saved])]
+    if remainders:
         yield "\n## What to do\n"
-        yield from (f"{_prose(one)}\n" for one in left)
+        yield from (f"{_prose(remainder)}\n" for remainder in remainders)
 
 
 def _why(diagnosis: Diagnosis) -> Iterator[str]:
     sure = f"confidence {diagnosis.confidence:.2f}, by {diagnosis.by}"
     yield f"\n## Why\n\n{diagnosis.category}, {sure}; action: `{diagnosis.action}`\n"
-    seen: Counter[tuple[str, str]] = Counter()
+    citations: Counter[tuple[str, str]] = Counter()
     for cited in diagnosis.root_cause[:SHOWN_LINES]:
-        seen[cited.file, cited.rule] += 1
-        if seen[cited.file, cited.rule] == 1:
+        citations[cited.file, cited.rule] += 1
+        if citations[cited.file, cited.rule] == 1:
             yield f"- {_code(f'{cited.file}:{cited.line}')} ({cited.role}, {_plain(cited.rule)})\n  {_code(cited.text)}"
         else:
             yield f"- {_code(f'{cited.file}:{cited.line}')} says the same of {_plain(cited.rule)}"
@@ -235,8 +241,8 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
     for recall in diagnosis.seen_before:
         shared = f"; shares {', '.join(recall.shared)}" if recall.shared else ""
         cured = f"; cured by {recall.cure}" if recall.cure else ""
-        told = _plain(f"{recall.reason}, similarity {recall.similarity:.2f}{shared}{cured}")
-        yield f"- seen before in incident {recall.incident}: {told}"
+        recall_words = _plain(f"{recall.reason}, similarity {recall.similarity:.2f}{shared}{cured}")
+        yield f"- seen before in incident {recall.incident}: {recall_words}"
     for rival in diagnosis.rivals:
         yield (
             f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {_plain(rival.speaks_for)} "
@@ -244,7 +250,7 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
         )
 
 
-def _done(store: Store, incident_id: int) -> Iterator[str]:
+def _changes(store: Store, incident_id: int) -> Iterator[str]:
     changes = [call for call in store.calls(incident_id) if call.tool not in found() or found()[call.tool].risk is not Risk.READ]
     if not changes:
         yield "\n## What was done\n\nNothing was changed."
@@ -267,13 +273,13 @@ def _change(store: Store, call: Call) -> Iterator[str]:
 
 def _figures(store: Store, incident_id: int) -> Iterator[str]:
     times = times_of(store, incident_id)
-    named = [
+    figures = [
         ("detect", times.detect_s),
         ("diagnose", times.diagnose_s),
         ("resubmit", times.resubmit_s),
         ("recover", times.recover_s),
     ]
-    parts = [f"time to {name} {seconds:.1f} s" for name, seconds in named if seconds is not None]
+    parts = [f"time to {name} {seconds:.1f} s" for name, seconds in figures if seconds is not None]
     if times.steps_lost is not None:
         parts.append(f"steps lost {times.steps_lost} (restart from step {times.restart_step})")
     if parts:
@@ -323,16 +329,16 @@ def mask_for(settings: Settings, store: Store, scheduler: Scheduler | None = Non
 
     if not settings.model.url or not settings.model.mask or is_here(settings.model.url):
         return None
-    made: list[tuple[datetime, Mask]] = []
+    masks: list[tuple[datetime, Mask]] = []
 
     def mask() -> Mask:
         now = store.clock.now()
-        if not made or now - made[-1][0] >= MASK_SERVES:
+        if not masks or now - masks[-1][0] >= MASK_SERVES:
             hosts, users = _names(store, scheduler)
-            if made:
-                made[-1][1].learn(hosts, users)
-            made[:] = [(now, made[-1][1] if made else Mask(hosts, users, key=store.mask_key()))]
-        return made[-1][1]
+            if masks:
+                masks[-1][1].learn(hosts, users)
+            masks[:] = [(now, masks[-1][1] if masks else Mask(hosts, users, key=store.mask_key()))]
+        return masks[-1][1]
 
     return mask
 

@@ -57,8 +57,8 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     store.mark_stage(incident.id, UNPROVEN)
     detail = details[0] if details else {}
     missed = str(detail.get("unseen") or "")
-    seen = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
-    why = f"could not be looked at: {missed}" if missed else seen or "neither GPUs nor stacks were looked at"
+    witness_words = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
+    why = f"could not be looked at: {missed}" if missed else witness_words or "neither GPUs nor stacks were looked at"
     why += f"; {detail['unrun']}" if missed and detail.get("unrun") else ""
     phase = f" in phase {detail['phase']}" if detail.get("phase") else ""
     return (
@@ -75,12 +75,18 @@ def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Jo
 def known_incidents(store: Store) -> KnownIncidents:
     """Return which attempts have an incident already, and of which hangs a proof is still awaited."""
     incidents = store.incidents(limit=100_000)
-    asked = [one for one in incidents if one.kind is EventKind.HANG and one.state is IncidentState.ESCALATED and not one.playbook]
-    closed = [one for one in incidents if one.kind in STANDING and one.state is IncidentState.CLOSED]
+    hangs = [
+        incident
+        for incident in incidents
+        if incident.kind is EventKind.HANG and incident.state is IncidentState.ESCALATED and not incident.playbook
+    ]
+    closed = [incident for incident in incidents if incident.kind in STANDING and incident.state is IncidentState.CLOSED]
     return KnownIncidents.of(
         incidents,
-        unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id) and not _has_ended(store, one)),
-        went_on=frozenset(one.id for one in closed if WENT_ON in store.stages(one.id)),
+        unproven=frozenset(
+            incident.id for incident in hangs if UNPROVEN in store.stages(incident.id) and not _has_ended(store, incident)
+        ),
+        went_on=frozenset(incident.id for incident in closed if WENT_ON in store.stages(incident.id)),
     )
 
 
@@ -133,31 +139,33 @@ def back_off(budget: Budget, now: datetime) -> str:
     return f"backs off: {budget.why}, not before {budget.not_before:%H:%M:%S}"
 
 
-def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
+def as_the_same_job(scheduler: Scheduler, request: Wanted) -> Wanted:
     """Return the call of a playbook, with a requeue in the place of a submission that could not be the same job.
 
     Args:
         scheduler: Says of which job it keeps too little to submit it anew, and which it cannot hand on with our rights.
-        wanted: The call as the playbook wants it.
+        request: The call as the playbook wants it.
 
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    if wanted.tool != "resubmit_job" or not isinstance(scheduler, Requeues):
-        return wanted
+    if request.tool != "resubmit_job" or not isinstance(scheduler, Requeues):
+        return request
     try:
-        job = scheduler.job(str(wanted.arguments.get("job", "")))
+        job = scheduler.job(str(request.arguments.get("job", "")))
     except ToolError:
-        return wanted
-    skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
+        return request
+    skips = any(request.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
     limited = isinstance(scheduler, LimitsSubmissions) and job.spec is not None and scheduler.submission_problem(job.spec)
     if job.spec is None or skips or not (limited or repeat_problem(job)):
-        return wanted
-    if wanted.arguments.get("checkpoint") == "":
-        return wanted  # no checkpoint may be used: a requeue would begin over those that are there
-    taken = ("job", "checkpoint", "exclude", "blamed", "not_all_of")
-    arguments = {"checkpoint": "last_healthy"} | {name: value for name, value in wanted.arguments.items() if name in taken}
-    return replace(wanted, tool="requeue_ended_job", arguments=arguments)
+        return request
+    if request.arguments.get("checkpoint") == "":
+        return request  # no checkpoint may be used: a requeue would begin over those that are there
+    argument_names = ("job", "checkpoint", "exclude", "blamed", "not_all_of")
+    arguments = {"checkpoint": "last_healthy"} | {
+        name: value for name, value in request.arguments.items() if name in argument_names
+    }
+    return replace(request, tool="requeue_ended_job", arguments=arguments)
 
 
 HELD_BY_BREAKER, TAKEN_UP_BY_PERSON = "held", "taken_up"

@@ -31,7 +31,7 @@ def dry_run(folder: Path, script: str, *, steps: tuple[int, ...], damaged: int =
     if tracker:
         (folder / "ckpt" / "latest_checkpointed_iteration.txt").write_text(tracker)
     before = sorted(str(path) for path in folder.rglob("*") if "ckpt" in path.parts)
-    planned = plan(scene.engine, requested_incident(scene.engine, job, by="cli:ada", again=False).id, by="cli:ada")
+    planned = plan(scene.engine, requested_incident(scene.engine, job, by="cli:ada", repeat=False).id, by="cli:ada")
     assert sorted(str(path) for path in folder.rglob("*") if "ckpt" in path.parts) == before
     assert [one.id for one in scene.cluster.jobs()] == [job]
     scene.engine.store.close()

@@ -169,9 +169,9 @@ def paths_used(job: Job, more: Iterable[str], sources: Iterable[str] = ()) -> tu
     texts += [value for name, value in variables if not _SEARCHED.fullmatch(name)]
     folders = [str(folder.path) for folder in (job.processes.folders if job.processes is not None else ())]
     own = [str(path) for path in (job.work_dir, job.log, job.error_log) if path is not None]
-    named = [match for text in texts for match in _PATH.findall(text)]
+    matches = [match for text in texts for match in _PATH.findall(text)]
     written = [match for text in sources for match in _QUOTED.findall(text)]
-    return tuple(dict.fromkeys([*named, *folders, *own, *more, *written, *SPOOLS]))
+    return tuple(dict.fromkeys([*matches, *folders, *own, *more, *written, *SPOOLS]))
 
 
 def mount_of(path: str, places: Iterable[str]) -> str:
@@ -193,18 +193,18 @@ def unnamed_disk(fault: DiskFault, states: Sequence[Mapping[str, Any]], used: Se
     mounts_shown = {(str(state["node"]), str(state["place"])): state for state in states}
     faulty: dict[str, list[str]] = {}
     for node in nodes:
-        places = [place for one, place in mounts_shown if one == node]
+        places = [place for name, place in mounts_shown if name == node]
         for place in dict.fromkeys(mount_of(path, places) for path in used):
             if place and _has_fault(fault, mounts_shown[node, place]):
                 faulty.setdefault(place, []).append(node)
-    found = []
+    faults = []
     for place, on in faulty.items():
         fine = tuple(node for node in nodes if node not in on)
         kind = str(mounts_shown[on[0], place]["kind"])
         compared = any((node, place) in mounts_shown and not is_read_only(mounts_shown[node, place]) for node in fine)
         if fault is not DiskFault.READ_ONLY or compared or kind in LOCAL_TYPES:
-            found.append(FaultyDisk(place, kind, tuple(on), fine))
-    return found[0] if len(found) == 1 else None
+            faults.append(FaultyDisk(place, kind, tuple(on), fine))
+    return faults[0] if len(faults) == 1 else None
 
 
 def _has_fault(fault: DiskFault, state: Mapping[str, Any]) -> bool:

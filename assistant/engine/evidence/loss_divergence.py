@@ -214,75 +214,91 @@ def own_divergence(own: Sibling, siblings: Iterable[Sibling], step: int) -> str:
         step: At which the loss went off.
     """
     healthy: list[Sibling] = []
-    for one in siblings:
-        spike = find_spike(one.points)
+    for sibling in siblings:
+        spike = find_spike(sibling.points)
         if spike is not None and abs(spike.step - step) <= SPIKE_SLACK:
             return ""  # data or code that they have in common
-        if spike is None and len(one.points) >= FEWEST_POINTS and max((point.step for point in one.points), default=0) > step:
-            healthy.append(one)
+        if (
+            spike is None
+            and len(sibling.points) >= FEWEST_POINTS
+            and max((point.step for point in sibling.points), default=0) > step
+        ):
+            healthy.append(sibling)
     if not healthy:
         return ""
-    rates = [one.rate for one in healthy if one.rate is not None]
+    rates = [sibling.rate for sibling in healthy if sibling.rate is not None]
     if own.rate is not None and len(rates) == len(healthy):
         if own.rate < HIGHER_RATE * max(rates):
             return ""  # its learning rate is no reason: something else befell this one
-        given = f"its learning rate is {own.rate:g}; "
-        shown = ", ".join(f"{one.job} ({one.rate:g})" for one in healthy)
-    elif own.setting and all(one.setting and one.setting != own.setting for one in healthy):
-        given = f"it ran with `{own.setting}`; "
-        shown = ", ".join(f"{one.job} (`{one.setting}`)" for one in healthy)
+        setting_words = f"its learning rate is {own.rate:g}; "
+        sibling_words = ", ".join(f"{sibling.job} ({sibling.rate:g})" for sibling in healthy)
+    elif own.setting and all(sibling.setting and sibling.setting != own.setting for sibling in healthy):
+        setting_words = f"it ran with `{own.setting}`; "
+        sibling_words = ", ".join(f"{sibling.job} (`{sibling.setting}`)" for sibling in healthy)
     else:
         return ""
     went = "went" if len(healthy) > 1 else "alone went"
-    return f"{given}job{'s' * (len(healthy) > 1)} {shown} of the same sweep {went} past step {step} with a healthy loss"
+    jobs = f"job{'s' * (len(healthy) > 1)} {sibling_words} of the same sweep"
+    return f"{setting_words}{jobs} {went} past step {step} with a healthy loss"
 
 
-def with_own_divergence(engine: Engine, found: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return a loss spike as its owner's to answer where siblings show that the job's own setting made it; else as it is."""
-    if found.reason != "loss_spike" or not found.spike_step or job is None or found.action is not Action.ROLLBACK_AND_SKIP_DATA:
-        return found
-    others = sorted((one for one in engine.watcher.jobs if _same_sweep(job, one)), key=lambda one: one.id)[-MOST_SIBLINGS:]
-    step = found.spike_step
-    said = own_divergence(_sibling_of(engine, job, step), [_sibling_of(engine, one, step) for one in others], step)
-    if not said:
-        return found
+def with_own_divergence(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a loss spike as its owner's to answer where siblings show the job's own setting at fault; else as it is."""
+    if (
+        diagnosis.reason != "loss_spike"
+        or not diagnosis.spike_step
+        or job is None
+        or diagnosis.action is not Action.ROLLBACK_AND_SKIP_DATA
+    ):
+        return diagnosis
+    siblings = sorted((sibling for sibling in engine.watcher.jobs if _same_sweep(job, sibling)), key=lambda sibling: sibling.id)[
+        -MOST_SIBLINGS:
+    ]
+    step = diagnosis.spike_step
+    sentence = own_divergence(_sibling_of(engine, job, step), [_sibling_of(engine, sibling, step) for sibling in siblings], step)
+    if not sentence:
+        return diagnosis
     runs = f" Job {job.id} still runs, and its further steps are wasted: `scancel {job.id}`." if not job.state.ended else ""
-    words = f"{found.summary} Its own setting diverges, and not the data: {said}."
-    return replace(found, action=Action.FIX_AND_RESUBMIT, summary=words, advice=f"{_NO_FIX} Seen: {said}.{runs}")
+    words = f"{diagnosis.summary} Its own setting diverges, and not the data: {sentence}."
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=words, advice=f"{_NO_FIX} Seen: {sentence}.{runs}")
 
 
-def _same_sweep(job: Job, other: Job) -> bool:
-    if other.id == job.id or other.user != job.user or other.state is JobState.PENDING:
+def _same_sweep(job: Job, candidate: Job) -> bool:
+    if candidate.id == job.id or candidate.user != job.user or candidate.state is JobState.PENDING:
         return False
-    array, their_array = job.id.partition("_"), other.id.partition("_")
+    array, their_array = job.id.partition("_"), candidate.id.partition("_")
     if array[1] and array[0] == their_array[0]:
         return True
-    return steady_name(other.name) == steady_name(job.name) and other.work_dir == job.work_dir and other.started is not None
+    return (
+        steady_name(candidate.name) == steady_name(job.name)
+        and candidate.work_dir == job.work_dir
+        and candidate.started is not None
+    )
 
 
 def _sibling_of(engine: Engine, job: Job, step: int) -> Sibling:
     try:
-        shown = engine.scheduler.job(job.id)
-        with reading_as(shown.account):
-            points = [point for point in log_points(shown) if point.loss is not None]
-            texts = [line.text for line in log_lines(shown, most_bytes=MOST_BYTES)]
+        job_record = engine.scheduler.job(job.id)
+        with reading_as(job_record.account):
+            points = [point for point in log_points(job_record) if point.loss is not None]
+            texts = [line.text for line in log_lines(job_record, most_bytes=MOST_BYTES)]
     except (NightshiftError, OSError):
         return Sibling(job.id, "", None, ())
-    arguments = " ".join(shown.spec.arguments) if shown.spec is not None else ""
+    arguments = " ".join(job_record.spec.arguments) if job_record.spec is not None else ""
     task = job.id.partition("_")[2]
     setting = arguments or (f"array task {task}" if task else "")
-    given = [float(match[1]) for match in _RATE.finditer(arguments)]
-    return Sibling(job.id, setting, given[-1] if given else rate_near(texts, step), points)
+    rates = [float(match[1]) for match in _RATE.finditer(arguments)]
+    return Sibling(job.id, setting, rates[-1] if rates else rate_near(texts, step), points)
 
 
 def rate_near(texts: Iterable[str], step: int) -> float | None:
     """Return the learning rate that a log shows nearest to a step; None where it shows none about there."""
     at: int | None = None
     logged: list[tuple[int, float]] = []
-    for text in (one[:2000] for one in texts):
+    for text in (entry[:2000] for entry in texts):
         steps = _STEP.search(text)
         at = int(steps[1] or steps[2]) if steps is not None else at
         rate = _RATE.search(text)
         logged += [(abs(at - step), float(rate[1]))] if rate is not None and at is not None else []
-    apart, rate_there = min(logged, key=lambda one: one[0], default=(0, None))
+    apart, rate_there = min(logged, key=lambda entry: entry[0], default=(0, None))
     return rate_there if apart <= max(NEAR_STEPS, NEAR_SHARE * step) else None

@@ -257,39 +257,39 @@ def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Cita
     return Citation(PROBES, len(lines), text, rule)
 
 
-def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:
+def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, error: str) -> Diagnosis:
     """Return a diagnosis with the file system that an error without a path met, as the nodes of the job show it."""
     fault = fault_of(error)
     if fault is None and not _QUOTA.search(error) and not _CUT_SHORT.search(error):
-        return found
-    first = [place.node for place in found.where if place.node in job.nodes]
+        return diagnosis
+    first = [place.node for place in diagnosis.where if place.node in job.nodes]
     nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
     states = _all_states(engine, incident, nodes)
-    kept = _kept_paths(engine, job)
+    kept_paths = _kept_paths(engine, job)
     if fault is None and not _QUOTA.search(error):
-        return _with_full_disk(found, states, paths_used(job, map(str, kept), _sources(job)))
+        return _with_full_disk(diagnosis, states, paths_used(job, map(str, kept_paths), _sources(job)))
     if fault in (None, DiskFault.FULL):
-        said = full_words(states)
-        found = replace(found, summary=f"{found.summary} {said}") if said else found
-    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept), _sources(job))) if fault is not None else None
+        sentence = full_words(states)
+        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}") if sentence else diagnosis
+    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept_paths), _sources(job))) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
-        return _with_crowded(engine, incident, found, job, states, first or nodes)
+        return _with_crowded(engine, incident, diagnosis, job, states, first or nodes)
     if fault is None or disk is None:
-        return found
-    said = f"The error names no path; of what the job uses {disk.place} ({disk.kind}) {fault} on {', '.join(disk.nodes)}"
-    said += f", and not on {', '.join(disk.fine[:4])}." if disk.fine else "."
+        return diagnosis
+    sentence = f"The error names no path; of what the job uses {disk.place} ({disk.kind}) {fault} on {', '.join(disk.nodes)}"
+    sentence += f", and not on {', '.join(disk.fine[:4])}." if disk.fine else "."
     if fault is not DiskFault.FULL:
-        found = replace(found, summary=f"{found.summary} {said}")
+        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}")
     mounts = {str(state["place"]) for state in states if state["node"] == disk.nodes[0]}
-    stays = bool(kept) and not any(mount_of(str(path), mounts) == disk.place for path in kept)
+    stays = bool(kept_paths) and not any(mount_of(str(path), mounts) == disk.place for path in kept_paths)
     alone = len(disk.nodes) == 1 and len(disk.fine) + 1 == len(nodes)
     if alone and ((disk.local and stays) or (not disk.local and disk.fine and fault is not DiskFault.FULL)):
-        return _restart_elsewhere(engine, incident, found, (disk.place, disk.nodes[0], fault), job, said)
+        return _restart_elsewhere(engine, incident, diagnosis, (disk.place, disk.nodes[0], fault), job, sentence)
     if not disk.local and fault is DiskFault.SILENT and not alone:
-        where = (*found.where, Whereabouts(f"{AWAY} {disk.place}"))
-        advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {said}"
-        return replace(found, category=Category.INFRASTRUCTURE, action=Action.WAIT_AND_RETRY, advice=advice, where=where)
-    return _without_restart(found, said) if fault is not DiskFault.FULL else found
+        whereabouts = (*diagnosis.where, Whereabouts(f"{AWAY} {disk.place}"))
+        advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {sentence}"
+        return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.WAIT_AND_RETRY, advice=advice, where=whereabouts)
+    return _without_restart(diagnosis, sentence) if fault is not DiskFault.FULL else diagnosis
 
 
 def _all_states(engine: Engine, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
@@ -394,8 +394,8 @@ def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
 
 def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
     """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
-    place, kept = str(full["place"]), _kept_paths(engine, job)
-    if any(path.is_relative_to(place) for path in kept):
+    place, kept_paths = str(full["place"]), _kept_paths(engine, job)
+    if any(path.is_relative_to(place) for path in kept_paths):
         return False
     peers = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
     if not peers:
@@ -409,7 +409,7 @@ def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: s
     """Return what the job wrote onto a full disk of a node, and whether it would fill that of another node as well."""
     rows: Sequence[Mapping[str, Any]] = ()
     if job.user and job.started is not None:
-        nodes = [node, *(other for other in job.nodes if other != node)][: MOST_OTHERS + 1]
+        nodes = [node, *(name for name in job.nodes if name != node)][: MOST_OTHERS + 1]
         details = {"nodes": nodes, "place": place, "user": job.user, "since_s": int(job.started.timestamp())}
         rows = (ask(engine.store, engine.gate, incident, "space_written", details) or {}).get("rows") or ()
     return own_files(rows, node, place)
@@ -432,9 +432,9 @@ def _restart_elsewhere(
             "rows"
         ) or ()
         holders = holders_in_words(rows, place)
-    who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
+    owner = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     todo = "see to it" if fault in (DiskFault.READ_ONLY, DiskFault.SILENT) else "free space"
-    text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
+    text = f"{place} of {node} {fault}, and {owner} failed by that: {todo} there, other jobs will meet it"
     text += f". {holders}" if holders else ""
     engine.good_runs.remarks.append(Remark(f"{'lost' if todo == 'see to it' else 'full'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
@@ -450,11 +450,11 @@ def still_read_only(state: Mapping[str, Any], error: str) -> bool:
     return _READ_ONLY.search(error) is not None and "ro" in str(state.get("options", "")).split(",")
 
 
-def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
-    if found.action not in RETRY_ACTIONS:
-        return found
-    advice = f"{DEEDS[Action.FIX_AND_RESUBMIT]} {said} {found.advice.removeprefix(DEEDS[found.action]).strip()}"
-    return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)
+def _without_restart(diagnosis: Diagnosis, sentence: str) -> Diagnosis:
+    if diagnosis.action not in RETRY_ACTIONS:
+        return diagnosis
+    advice = f"{DEEDS[Action.FIX_AND_RESUBMIT]} {sentence} {diagnosis.advice.removeprefix(DEEDS[diagnosis.action]).strip()}"
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
 def storage_words(state: Mapping[str, Any], error: str) -> str:
@@ -469,14 +469,14 @@ def storage_words(state: Mapping[str, Any], error: str) -> str:
         return ""
     source = str(state.get("source", ""))
     of = f"{kind}, {source}" if source and source not in ("none", kind) else kind
-    where = f"{path} lies on {place} ({of}) of {state['node']}"
+    place_words = f"{path} lies on {place} ({of}) of {state['node']}"
     if state.get("silent"):
-        return f"{where}, which does not answer there now."
+        return f"{place_words}, which does not answer there now."
     if kind in LOCAL_TYPES and network_disk(path) and place == "/":
         return f"{path} lies on / of {state['node']}: no file system is mounted there now."
     if place == "/" and _ABSENT.search(error):
         return ""  # of a file that is not there it tells nothing that it would lie on the node's own disk
-    return f"{where}{_condition(state, error)}."
+    return f"{place_words}{_condition(state, error)}."
 
 
 def _condition(state: Mapping[str, Any], error: str) -> str:

@@ -230,7 +230,11 @@ def loss_behind(job: Job) -> str:
 
 def _last_raised(facts: Facts) -> tuple[int, str] | None:
     """Return line and text of the exception of a traceback behind the last step that nothing follows, whatever it means."""
-    last = [one for one in facts.episodes if one.kind is EpisodeKind.MAIN and one.first > facts.progress.last_line and one.raised]
+    last = [
+        episode
+        for episode in facts.episodes
+        if episode.kind is EpisodeKind.MAIN and episode.first > facts.progress.last_line and episode.raised
+    ]
     if not last or any(line.text.strip() for line in facts.between(last[-1].last + 1, facts.lines_total)):
         return None
     raised = last[-1].raised[-1]
@@ -305,22 +309,22 @@ class GoodRuns:
 
     studied: set[tuple[str, int]] = field(default_factory=set)
     """Id and attempt of jobs that were looked at; after a restart some are looked at again, which changes nothing."""
-    looked: datetime | None = None
+    looked_at: datetime | None = None
     remarks: list[Remark] = field(default_factory=list)
     """What was learned."""
 
     def taken_remarks(self) -> list[Remark]:
         """Return what was learned since the last time."""
-        taken, self.remarks = self.remarks, []
-        return taken
+        remarks, self.remarks = self.remarks, []
+        return remarks
 
     def look(self, engine: Engine) -> str | None:
         """Study the next job that ended well, when it is time; return its id, None when there was none."""
         self.remarks += engine.completed.look(engine, engine.watcher.jobs)
         now = engine.clock.now()
-        if self.looked is not None and now - self.looked < STUDY_PAUSE:
+        if self.looked_at is not None and now - self.looked_at < STUDY_PAUSE:
             return None
-        self.looked = now
+        self.looked_at = now
         try:
             jobs = [job for job in engine.scheduler.jobs() if job.state is JobState.COMPLETED and job.log is not None]
         except Unavailable:
@@ -355,18 +359,18 @@ class GoodRuns:
         if _lost_its_loss(engine, job, facts):
             logger.info("job=%s ended with 0 and a loss that had gone off: it teaches nothing", job.id)
             return
-        taken = {rule.id for rule in rules}
-        found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, used_ids=taken, site=engine.site)
+        used_ids = {rule.id for rule in rules}
+        routine = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, used_ids=used_ids, site=engine.site)
         room = MOST_FILTERS - sum(rule.kind is RuleKind.FILTER and rule.state.counts for rule in rules)
-        kept = [rule for rule in found.rules if rule.state.counts][: max(room, 0)]
+        new_rules = [rule for rule in routine.rules if rule.state.counts][: max(room, 0)]
         try:
-            for rule in kept:
+            for rule in new_rules:
                 engine.store.add_rule(rule)
-            engine.store.keep_templates(task, run, found.state, at=now)
+            engine.store.keep_templates(task, run, routine.state, at=now)
         except StoreError as error:
             logger.warning("job=%s what its log teaches could not be kept: %s", job.id, error)
             return
-        logger.info("job=%s a good run of %s taught %d filters", job.id, task, len(kept))
-        if kept:
-            text = f"job {job.id} ended well and taught {len(kept)} filters: {', '.join(rule.id for rule in kept[:5])}"
+        logger.info("job=%s a good run of %s taught %d filters", job.id, task, len(new_rules))
+        if new_rules:
+            text = f"job {job.id} ended well and taught {len(new_rules)} filters: {', '.join(rule.id for rule in new_rules[:5])}"
             self.remarks.append(Remark(f"job {job.id} taught", text))

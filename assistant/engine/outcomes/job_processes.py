@@ -261,7 +261,7 @@ _MOST_ATTEMPTS = 20_000
 class ProcessLooks:
     """How often each attempt was looked at."""
 
-    looked: dict[tuple[str, int], int] = field(default_factory=dict)
+    look_counts: dict[tuple[str, int], int] = field(default_factory=dict)
     """Of attempts: how many entries of `AFTER` had passed at the last look, also at one that nobody answered."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> list[str]:
@@ -276,31 +276,31 @@ class ProcessLooks:
         check_outliving_programs(engine)
         now = engine.clock.now()
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.nodes}
-        if len(self.looked) > _MOST_ATTEMPTS:
-            self.looked = {key: count for key, count in self.looked.items() if key in running}
+        if len(self.look_counts) > _MOST_ATTEMPTS:
+            self.look_counts = {key: count for key, count in self.look_counts.items() if key in running}
         due: list[tuple[int, Job]] = []
         for key, job in running.items():
             passed = _looks_due(job, now)
             if not passed:
                 continue
-            if key not in self.looked:
+            if key not in self.look_counts:
                 # a watch that was started again: what the store keeps of looks before counts
-                kept = engine.store.process_report(job)
-                self.looked[key] = _looks_due(job, kept.at) if kept is not None else 0
-            if passed > self.looked[key]:
+                report = engine.store.process_report(job)
+                self.look_counts[key] = _looks_due(job, report.at) if report is not None else 0
+            if passed > self.look_counts[key]:
                 due.append((passed, job))
         # those that were never looked at first: what ends soon takes its names with it
-        due.sort(key=lambda one: self.looked[one[1].id, one[1].attempt])
-        asked: list[str] = []
+        due.sort(key=lambda entry: self.look_counts[entry[1].id, entry[1].attempt])
+        node_names: list[str] = []
         until = engine.clock.ticks() + PASS_S
         for passed, job in due[:JOBS_IN_A_PASS]:
             if engine.clock.ticks() > until:
                 break
-            self.looked[job.id, job.attempt] = passed
-            asked.append(job.id)
+            self.look_counts[job.id, job.attempt] = passed
+            node_names.append(job.id)
             if look_at_processes(engine, job) is not None:
                 _mark_shared(engine, job, running.values())
-        return asked
+        return node_names
 
 
 def _looks_due(job: Job, now: datetime) -> int:
@@ -336,19 +336,19 @@ def look_at_processes(engine: Engine, job: Job, *, incident: int | None = None) 
         return None
 
 
-def _mark_shared(engine: Engine, job: Job, others: Iterable[Job]) -> None:
+def _mark_shared(engine: Engine, job: Job, jobs: Iterable[Job]) -> None:
     """Mark, in the reports of a job and of its user's other running jobs, the files that two of them have open."""
     own = engine.store.process_report(job)
-    siblings = [other for other in others if other.user == job.user and other.id != job.id][:MOST_SIBLINGS]
-    for other in siblings if own is not None and own.files else ():
-        theirs = engine.store.process_report(other)
+    siblings = [sibling for sibling in jobs if sibling.user == job.user and sibling.id != job.id][:MOST_SIBLINGS]
+    for sibling in siblings if own is not None and own.files else ():
+        theirs = engine.store.process_report(sibling)
         if own is None or theirs is None:
             continue
         marked, marked_theirs = with_shared(own, theirs), with_shared(theirs, own)
         if marked is not own:
             engine.store.keep_process_report(job, own := marked)
         if marked_theirs is not theirs:
-            engine.store.keep_process_report(other, marked_theirs)
+            engine.store.keep_process_report(sibling, marked_theirs)
 
 
 def _tells_more(report: ProcessReport, job: Job) -> bool:

@@ -192,9 +192,9 @@ def _progress_since(engine: Engine, incident: Incident) -> str:
     moved = motion_of(engine, incident, job)
     if not moved.goes_on:
         return _waits_no_more(engine, incident, job)
-    where = f": it is at step {moved.step}" if moved.step is not None else ": it makes steps again"
+    step_words = f": it is at step {moved.step}" if moved.step is not None else ": it makes steps again"
     stood = _stalled_step(engine, incident)
-    return f"went on by itself{where}{stood}; it was left alone"
+    return f"went on by itself{step_words}{stood}; it was left alone"
 
 
 def _waits_no_more(engine: Engine, incident: Incident, job: Job) -> str:
@@ -356,16 +356,16 @@ class _NodeQuestion:
 class NodeLook:
     """A `SecondLook` by the tools `gpu_activity` and `stack_classes`."""
 
-    def __init__(self, gate: Gate, clock: Clock, *, beside: bool = False) -> None:
+    def __init__(self, gate: Gate, clock: Clock, *, threaded: bool = False) -> None:
         """Ask through a gate.
 
         Args:
             gate: Every question is a call, on the record.
             clock: For patience.
-            beside: Whether to ask in a thread; False waits for each answer, for single passes and where time jumps.
+            threaded: Whether to ask in a thread; False waits for each answer, for single passes and where time jumps.
         """
-        self._gate, self._clock, self.beside = gate, clock, beside
-        self._asked: dict[tuple[str, int, datetime, bool], _NodeQuestion] = {}
+        self._gate, self._clock, self.threaded = gate, clock, threaded
+        self._questions: dict[tuple[str, int, datetime, bool], _NodeQuestion] = {}
 
     def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
         """Return what was seen; None while the answer is under way.
@@ -373,27 +373,29 @@ class NodeLook:
         It is asked when a job is suspected, and again when its hang would be certain without an answer.
         """
         key, now = (job.id, job.attempt, suspicion.since, suspicion.certain), self._clock.now()
-        asked = self._asked.get(key)
-        if asked is None:
-            if sum(one.thread is not None and one.thread.is_alive() for one in self._asked.values()) >= MOST_JOBS:
+        question = self._questions.get(key)
+        if question is None:
+            if sum(pending.thread is not None and pending.thread.is_alive() for pending in self._questions.values()) >= MOST_JOBS:
                 return None
-            asked = self._asked[key] = _NodeQuestion(now)
-            while len(self._asked) > MOST_LOOKS_IN_MEMORY:
-                del self._asked[next(iter(self._asked))]
-            if self.beside:
-                asked.thread = threading.Thread(target=self._look, args=(asked, job), daemon=True, name=f"second look at {job.id}")
-                asked.thread.start()
+            question = self._questions[key] = _NodeQuestion(now)
+            while len(self._questions) > MOST_LOOKS_IN_MEMORY:
+                del self._questions[next(iter(self._questions))]
+            if self.threaded:
+                question.thread = threading.Thread(
+                    target=self._look, args=(question, job), daemon=True, name=f"second look at {job.id}"
+                )
+                question.thread.start()
             else:
-                self._look(asked, job)
-        if asked.witness is None and now - asked.at > LOOK_PATIENCE:
+                self._look(question, job)
+        if question.witness is None and now - question.at > LOOK_PATIENCE:
             return Witness(WitnessVote.UNKNOWN, "its nodes did not answer in time")
-        return asked.witness
+        return question.witness
 
-    def _look(self, asked: _NodeQuestion, job: Job) -> None:
+    def _look(self, question: _NodeQuestion, job: Job) -> None:
         processes = self._tool("job_processes", job, most_nodes=MOST_STACK_NODES)
-        found = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job), processes)
-        logger.info("job=%s stands still; second look: %s, %s", job.id, found.vote, found.text)
-        asked.witness = found
+        witness = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job), processes)
+        logger.info("job=%s stands still; second look: %s, %s", job.id, witness.vote, witness.text)
+        question.witness = witness
 
     def _tool(self, name: str, job: Job, **more: int) -> Mapping[str, Any] | None:
         try:

@@ -44,12 +44,16 @@ def newest_checkpoint(engine: Engine, job: Job, *, before: datetime | None) -> C
     """Return the newest checkpoint of a job's run that was saved before a time; None where there is none, or it is not known."""
     try:
         lines = (line.text for line in log_lines(job))
-        found = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now()).inventory
+        inventory = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now()).inventory
     except (ToolError, Unavailable) as error:
         logger.info("job=%s whether it had saved before it was queued again is not known: %s", job.id, error)
         return None
-    known = [one for one in found.checkpoints if before is None or one.saved_at < before] if found is not None else []
-    return max(known, key=lambda one: (one.saved_at, one.step), default=None)
+    checkpoints = (
+        [checkpoint for checkpoint in inventory.checkpoints if before is None or checkpoint.saved_at < before]
+        if inventory is not None
+        else []
+    )
+    return max(checkpoints, key=lambda checkpoint: (checkpoint.saved_at, checkpoint.step), default=None)
 
 
 def checkpoint_facts(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
@@ -89,9 +93,9 @@ def begins_anew(engine: Engine, job: Job, facts: Mapping[str, Any], points: Sequ
     proof = proof_of_wrong_start(saved, loaded, points, [], reached=int(last))
     if not proof and (loaded.loads or not _at_the_start(steps) or _loss_is_kept(points, facts)):
         return ""
-    where = proof or f"its first step is {steps[0]}, and it says of no checkpoint that it loads it"
+    step_words = proof or f"its first step is {steps[0]}, and it says of no checkpoint that it loads it"
     before = f"the attempt before had come to step {last} and saved {saved.path.name} (in {saved.path.parent})"
-    return f"it begins anew: {where}; {before}"
+    return f"it begins anew: {step_words}; {before}"
 
 
 def _at_the_start(steps: Sequence[int]) -> bool:
@@ -158,8 +162,8 @@ class RequeueRecords:
             Fenced: Another watch leads.
         """
         now = engine.clock.now()
-        seen = {job.id: job for job in jobs if "+" not in job.id or job.id.endswith("+0")}
-        for job in seen.values():
+        visible = {job.id: job for job in jobs if "+" not in job.id or job.id.endswith("+0")}
+        for job in visible.values():
             try:
                 before = self.attempts.get(job.id)
                 if before is not None and job.attempt > before.job.attempt and job.name == before.job.name:
@@ -171,12 +175,12 @@ class RequeueRecords:
             except NightshiftError as error:
                 logger.warning("job=%s what its requeue cost is not recorded: %s", job.id, error)
             self._remember(engine, job, now)
-        self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in seen}
-        self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in seen}
-        self.told_begins = {key for key in self.told_begins if key[0] in seen}
+        self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in visible}
+        self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in visible}
+        self.told_begins = {key for key in self.told_begins if key[0] in visible}
         self.stuck.look(engine, jobs)
         self.doubled.look(engine, jobs)
-        self.former.look(engine, list(seen.values()), REQUEUE)
+        self.former.look(engine, list(visible.values()), REQUEUE)
 
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
@@ -229,14 +233,14 @@ class RequeueRecords:
             return
         self.told_begins.add((job.id, job.attempt))
         incident = engine.store.incident(evidence.incident)
-        said = begins_anew(engine, full, evidence.facts, points, whole_lines(full, marks))
-        if not said or incident.state is not IncidentState.CLOSED:
+        sentence = begins_anew(engine, full, evidence.facts, points, whole_lines(full, marks))
+        if not sentence or incident.state is not IncidentState.CLOSED:
             return
         was = incident.note.removeprefix("settled elsewhere: ")
-        note = f"{was}; but {said}. It is no restart of ours and is left alone: if that is not meant, scancel {job.id}"
+        note = f"{was}; but {sentence}. It is no restart of ours and is left alone: if that is not meant, scancel {job.id}"
         engine.store.mark_stage(incident.id, "escalated")
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=f"{note} before it saves over the checkpoints of its run")
-        logger.error("incident=%s needs a person: job %s %s", incident.id, job.id, said)
+        logger.error("incident=%s needs a person: job %s %s", incident.id, job.id, sentence)
 
     def _went_on(self, engine: Engine, job: Job) -> bool:
         """Tell whether the step has grown since the last look at this attempt: what the attempt before left grows no more.
@@ -283,13 +287,17 @@ def _is_back(own: Sequence[int], evidence: Evidence) -> bool:
 
 def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
     """Record that the scheduler queued a job again; None where it was a call of Nightshift."""
-    incidents = [one for one in engine.store.incidents(job=job.id) if one.attempt == before.job.attempt and one.kind not in ADVICE]
-    if any(call.tool in RESTARTS for one in incidents for call in engine.store.calls(one.id)):
+    incidents = [
+        earlier
+        for earlier in engine.store.incidents(job=job.id)
+        if earlier.attempt == before.job.attempt and earlier.kind not in ADVICE
+    ]
+    if any(call.tool in RESTARTS for earlier in incidents for call in engine.store.calls(earlier.id)):
         return None
     cause, nodes = _cause(engine, before.job)
     step = f"; its last step was {before.step}" if before.step is not None else ""
-    where = f" on {', '.join(before.job.nodes[:8])}{' …' if len(before.job.nodes) > 8 else ''}" if not nodes else ""
-    text = f"job {job.id} was queued again under its own id by {cause}{where} (attempt {job.attempt}){step}"
+    node_words = f" on {', '.join(before.job.nodes[:8])}{' …' if len(before.job.nodes) > 8 else ''}" if not nodes else ""
+    text = f"job {job.id} was queued again under its own id by {cause}{node_words} (attempt {job.attempt}){step}"
     facts: dict[str, Any] = {
         "attempt": before.job.attempt,
         "nodes": list(nodes),
@@ -364,9 +372,9 @@ def _unreckoned(engine: Engine, job: Job) -> Evidence | None:
     for incident in engine.store.incidents(job=job.id):
         if incident.attempt == job.attempt - 1:
             evidence = engine.store.evidence(incident.id)
-            found = [one for one in evidence if one.source == REQUEUE]
-            if found and not any(one.source == COST for one in evidence):
-                return found[-1]
+            requeues = [entry for entry in evidence if entry.source == REQUEUE]
+            if requeues and not any(entry.source == COST for entry in evidence):
+                return requeues[-1]
     return None
 
 

@@ -115,7 +115,7 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     if ended.state is IncidentState.CLOSED and (standing := _stands_after_training(engine, incident)):
         return replace(ended, state=IncidentState.ESCALATED, note=standing)
     moving = restarted is not None and ended.state in (IncidentState.VERIFYING, IncidentState.RECOVERED)
-    left = _left_behind(engine, incident, restarted, by) if restarted is not None and moving else []
+    left_jobs = _left_behind(engine, incident, restarted, by) if restarted is not None and moving else []
     if ended.state is IncidentState.VERIFYING and restarted is not None and (stuck := _stuck(engine, restarted.job)):
         engine.store.mark_stage(incident.id, STUCK)
         return replace(ended, state=IncidentState.ESCALATED, note=f"the run does not go on: {stuck}")
@@ -133,8 +133,8 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     match verdict.standing:
         case Standing.RECOVERED:
             lost = _lost(engine, incident, diagnosis, restarted)
-            engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", one) for one in left]
-            return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left]))
+            engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", job_id) for job_id in left_jobs]
+            return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left_jobs]))
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
         case Standing.COMPLETED_UNPROVEN:
@@ -187,31 +187,33 @@ def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
     if job.state is not JobState.CANCELLED or not job.user or job.ended_by != job.user:
         return ""
     points = log_points(job, marks=marks_before(engine.store, job), sure=True)
-    where = f"at step {points[-1].step}" if points else "before it logged a step"
-    note = f"the restart, job {job.id}, was cancelled by its owner {job.user} {where}; what a person ended is not started again"
+    step_words = f"at step {points[-1].step}" if points else "before it logged a step"
+    note = (
+        f"the restart, job {job.id}, was cancelled by its owner {job.user} {step_words}; what a person ended is not started again"
+    )
     engine.good_runs.remarks.append(Remark(f"job {job.id} cancelled by its owner", note))
     return f"settled: {note}"
 
 
 def _left_behind(engine: Engine, incident: Incident, restarted: _Restarted, by: str) -> list[str]:
     """Return which jobs wait for the failed attempt and not for its restart, also after a call of its own was to move them."""
-    left = _told_left(engine, restarted.call)
-    if left and restarted.call is not None and restarted.job != incident.job:
+    left_jobs = _told_left(engine, restarted.call)
+    if left_jobs and restarted.call is not None and restarted.job != incident.job:
         arguments = {"job": str(restarted.call.arguments.get("job")), "restart": restarted.job}
         why = f"call {restarted.call.id} was interrupted, or could not move them, when it had started job {restarted.job}"
         try:
             moved = engine.gate.call(MOVE_DEPENDENTS, arguments, why=why, by=by, incident=incident.id, step=MOVE_DEPENDENTS)
             value = moved.value if isinstance(moved.value, Mapping) else {}
-            left = [str(one) for one in value.get(LEFT_BEHIND, ())] if moved.ok else left
+            left_jobs = [str(job_id) for job_id in value.get(LEFT_BEHIND, ())] if moved.ok else left_jobs
         except (Denied, Parked, ToolError) as error:
             logger.warning("incident=%s what waits for job %s is not moved: %s", incident.id, arguments["job"], error)
-    return left
+    return left_jobs
 
 
 def _told_left(engine: Engine, call: Call | None) -> list[str]:
     outcome = engine.store.outcome(call.id) if call is not None else None
     value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
-    return [str(one) for one in value.get(LEFT_BEHIND, ())]
+    return [str(job_id) for job_id in value.get(LEFT_BEHIND, ())]
 
 
 def _stands_after_training(engine: Engine, incident: Incident) -> str:
@@ -234,8 +236,12 @@ def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> 
 
     One that is closed is none: it records a requeue, or what others have settled.
     """
-    later = [one for one in engine.store.incidents(job=restarted.job) if one.id > incident.id and one.kind not in ADVICE]
-    later = [one for one in later if one.state is not IncidentState.CLOSED]
+    later = [
+        candidate
+        for candidate in engine.store.incidents(job=restarted.job)
+        if candidate.id > incident.id and candidate.kind not in ADVICE
+    ]
+    later = [candidate for candidate in later if candidate.state is not IncidentState.CLOSED]
     return later[-1] if later else None
 
 
@@ -282,7 +288,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             finished=end.line if end is not None else "",
             load_problem=_load_problem(restarted, lines, later=later),
             proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
-            beside=_beside(engine, incident, restarted, job),
+            beside=_other_writer(engine, incident, restarted, job),
             unit=unit,
             stateless=not points and not before and _keeps_no_state(engine, job),
             hidden_failure=failure_behind(job, engine.knowledge),
@@ -321,7 +327,7 @@ def _keeps_no_state(engine: Engine, job: Job) -> bool:
         return False
 
 
-def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job) -> str:
+def _other_writer(engine: Engine, incident: Incident, restarted: _Restarted, job: Job) -> str:
     """Return who else saves into the folder of a restart since that began, by the other jobs and by what lies there."""
     if job.state not in (JobState.RUNNING, JobState.COMPLETED):
         return ""
@@ -332,9 +338,9 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
         failed = None
     if failed is not None and failed.id != job.id and not failed.state.ended and failed.attempt > incident.attempt:
         return f"job {failed.id} was queued again under its own id meanwhile ({failed.state}), and saves where job {job.id} does"
-    other = writer_beside(engine.scheduler, folders, job, now=now)
-    if other is not None:
-        return f"job {other.id} of {other.user} ({other.state}) saves where job {job.id} does, at the same time"
+    writer = writer_beside(engine.scheduler, folders, job, now=now)
+    if writer is not None:
+        return f"job {writer.id} of {writer.user} ({writer.state}) saves where job {job.id} does, at the same time"
     folder = Path(restarted.checkpoint).parent if restarted.checkpoint else SaveFolders(job, folders).certain
     if folder is None:
         return ""
@@ -421,9 +427,9 @@ def _proof(
     for call in engine.store.calls(incident.id):
         outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" else None
         value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
-        refused |= {int(one["step"]) for one in value.get("refused", ())}
-    chosen, loaded = _checkpoint(restarted), loaded_checkpoint(lines)
-    return proof_of_wrong_start(chosen, loaded, points, before, reached=reached, refused=refused)
+        refused |= {int(refusal["step"]) for refusal in value.get("refused", ())}
+    checkpoint, loaded = _checkpoint(restarted), loaded_checkpoint(lines)
+    return proof_of_wrong_start(checkpoint, loaded, points, before, reached=reached, refused=refused)
 
 
 def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted | None:
@@ -454,18 +460,18 @@ def _chosen_for(engine: Engine, incident: Incident, call: Call, value: Mapping[s
     What the call was given counts more than what it returned: after an outage the answer is put together from what the scheduler
     still shows. The path is empty for a start from the beginning, and None where nobody knows.
     """
-    wanted, returned = str(call.arguments.get("checkpoint") or ""), value.get("checkpoint")
-    if not wanted.startswith("/"):
-        return int(value.get("step") or 0), "" if wanted == "none" else None if returned is None else str(returned)
-    if returned == wanted:
-        return int(value.get("step") or 0), wanted
+    path, returned = str(call.arguments.get("checkpoint") or ""), value.get("checkpoint")
+    if not path.startswith("/"):
+        return int(value.get("step") or 0), "" if path == "none" else None if returned is None else str(returned)
+    if returned == path:
+        return int(value.get("step") or 0), path
     for choice in reversed(engine.store.calls(incident.id)):
         outcome = engine.store.outcome(choice.id) if choice.tool == "choose_checkpoint" else None
-        chosen = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
-        if chosen.get("path") == wanted:
-            return int(chosen.get("step") or 0), wanted
-    step = step_in_name(Path(wanted).name)
-    return (step, wanted) if step is not None else (int(value.get("step") or 0), None)
+        chosen_checkpoint = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if chosen_checkpoint.get("path") == path:
+            return int(chosen_checkpoint.get("step") or 0), path
+    step = step_in_name(Path(path).name)
+    return (step, path) if step is not None else (int(value.get("step") or 0), None)
 
 
 def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> str:

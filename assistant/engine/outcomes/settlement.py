@@ -85,8 +85,8 @@ def settled_elsewhere(
         steps = f"; its last step was {diagnosis.step}" if diagnosis is not None and diagnosis.step is not None else ""
         why = f" after {diagnosis.reason}" if diagnosis is not None else ""
         on = f" on {failed}" if failed else ""
-        where = f"job {job.id} was queued again under its own id{why}{on}"
-        return f"settled elsewhere: {where} (attempt {job.attempt}, {job.state}){steps}"
+        requeue_words = f"job {job.id} was queued again under its own id{why}{on}"
+        return f"settled elsewhere: {requeue_words} (attempt {job.attempt}, {job.state}){steps}"
     if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
         if _run_away(incident, job):
             return ""
@@ -137,8 +137,8 @@ def _run_away(incident: Incident, job: Job) -> str:
     spike = find_spike(log_points(job))
     if spike is None:
         return ""
-    gone = f"its loss stood {loss_in_words(spike)} and never came back"
-    return f"job {job.id} completed, but {gone}: what it saved since must not be used"
+    loss_words = f"its loss stood {loss_in_words(spike)} and never came back"
+    return f"job {job.id} completed, but {loss_words}: what it saved since must not be used"
 
 
 class FinishedTraining(NamedTuple):
@@ -177,28 +177,28 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
 
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
-    def passed_over(other: Job) -> bool:
+    def passed_over(successor: Job) -> bool:
         # what somebody else runs is no answer of the owner's; a restart of this store is watched by another incident
-        return (among is not None and (other.id not in among or other.user != job.user)) or restart_of(
-            engine.store, other
+        return (among is not None and (successor.id not in among or successor.user != job.user)) or restart_of(
+            engine.store, successor
         ) is not None
 
-    for other in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
-        if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
+    for successor in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
+        if successor.state.ended and successor.state is not JobState.COMPLETED and incident.id > _last_incident(engine, successor):
             continue  # it did not bring the run further, and nobody was told of it
-        owner = "its owner" if other.user == job.user else other.user
-        who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else owner
-        waiting = never_begin(engine.scheduler, job.id, other.id)
-        if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
-            return (
-                f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before{waiting}"
-            )
-        return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state}){waiting}"
+        owner = "its owner" if successor.user == job.user else successor.user
+        submitter = "another Nightshift" if other_store(engine.store, successor.comment) and tags_in(successor.comment) else owner
+        waiting = never_begin(engine.scheduler, job.id, successor.id)
+        if job.ended is not None and successor.submitted is not None and successor.submitted <= job.ended:
+            goes_on = f"goes on as job {successor.id} ({successor.state}), submitted before"
+            return f"settled elsewhere: the run of job {job.id} {goes_on}{waiting}"
+        submitted = f"submitted the run of job {job.id} again as job {successor.id} ({successor.state})"
+        return f"settled elsewhere: {submitter} {submitted}{waiting}"
     return ""
 
 
 def _last_incident(engine: Engine, job: Job) -> int:
-    return max((one.id for one in engine.store.incidents(job=job.id)), default=0)
+    return max((incident.id for incident in engine.store.incidents(job=job.id)), default=0)
 
 
 def _trained(engine: Engine, call: int) -> bool:
@@ -314,8 +314,8 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
         return replace(ended, state=IncidentState.VERIFYING, note=f"{why}; it is being stopped", failed_job=None)
     engine.store.mark_stage(incident.id, WRONG_START)
     value = outcome.value if isinstance(outcome.value, Mapping) else {}
-    done = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
-    note = f"not recovered: {why}; {done}; {_report(engine, restart, now)}"
+    stop_words = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
+    note = f"not recovered: {why}; {stop_words}; {_report(engine, restart, now)}"
     return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
 
 
@@ -402,11 +402,11 @@ def _report(engine: Engine, restart: Call, job: Job) -> str:
     except (ToolError, Unavailable) as error:
         return f"what it saved is not known: {error}"
     # a start from scratch writes over whatever has the name: whose each is does not matter here
-    held = search.inventory if search.inventory is not None else search.unsorted[1] if search.unsorted is not None else None
-    if held is None:
+    inventory = search.inventory if search.inventory is not None else search.unsorted[1] if search.unsorted is not None else None
+    if inventory is None:
         return f"what it saved is not known: {search.note}"
-    saves = saves_since(_present(engine, restart), (*held.checkpoints, *held.foreign), job.started)
-    return f"{saves.sentence} (in {held.folder})"
+    saves = saves_since(_present(engine, restart), (*inventory.checkpoints, *inventory.foreign), job.started)
+    return f"{saves.sentence} (in {inventory.folder})"
 
 
 def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
