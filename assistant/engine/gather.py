@@ -23,7 +23,7 @@ from assistant.diagnose.weighing.training_failure import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
-from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind, Whereabouts
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
@@ -314,6 +314,18 @@ def ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict
         text = outcome.error if not outcome.ok else str(outcome.value)
         store.add_evidence(incident.id, f"{tool}({argument_words})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
     return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
+
+
+def caused_outside(diagnosis: Diagnosis, sentence: str, action: Action, advice: str, *places: Whereabouts) -> Diagnosis:
+    """Return a diagnosis whose cause lies outside of the job: a sentence that says it, and what is done about it where."""
+    return replace(
+        diagnosis,
+        category=Category.INFRASTRUCTURE,
+        action=action,
+        summary=f"{diagnosis.summary} {sentence}",
+        advice=advice,
+        where=(*diagnosis.where, *places),
+    )
 
 
 def _sections(kernel: Mapping[str, Any] | None) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.evidence.file_systems import NodeFault
-from assistant.engine.gather import ask
+from assistant.engine.gather import ask, caused_outside
 from assistant.errors import InputError, NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, Whereabouts
 from assistant.recover.checkpoints.names import name_form
@@ -108,14 +108,8 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
         f"The folder {folder} is gone on {nodes}, where no more than {answered[0]['stands']} stands; "
         f"the job had read the files before {path.name} there until step {diagnosis.step}."
     )
-    return replace(
-        diagnosis,
-        category=Category.INFRASTRUCTURE,
-        action=Action.WAIT_AND_RETRY,
-        summary=f"{diagnosis.summary} {loss}",
-        advice=f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it.",
-        where=(*diagnosis.where, Whereabouts(f"{AWAY} {folder}")),
-    )
+    advice = f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it."
+    return caused_outside(diagnosis, loss, Action.WAIT_AND_RETRY, advice, Whereabouts(f"{AWAY} {folder}"))
 
 
 def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis | None:
@@ -138,14 +132,11 @@ def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], jo
     path = standing[0]["path"]
     words = f"{path} was not there when the job asked for it behind step {diagnosis.step}, and is there again now"
     places = f"{', '.join(sorted(nodes)[:4])}{' and others' if len(nodes) > 4 else ''}"
-    return replace(
-        diagnosis,
-        category=Category.INFRASTRUCTURE,
-        action=Action.RESTART_SAME_NODES,
-        summary=f"{diagnosis.summary} {words} (on {places}): it was away for a moment.",
-        advice=f"Restart from the last healthy checkpoint: {words}, on {places}. Nothing has to be changed in the job; if it is "
-        "away again, ask who publishes or moves it.",
+    advice = (
+        f"Restart from the last healthy checkpoint: {words}, on {places}. Nothing has to be changed in the job; if it is away "
+        "again, ask who publishes or moves it."
     )
+    return caused_outside(diagnosis, f"{words} (on {places}): it was away for a moment.", Action.RESTART_SAME_NODES, advice)
 
 
 def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
@@ -156,10 +147,8 @@ def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) ->
     log, strangers = job.log, [node for node in fault.fine if node not in job.nodes]
     if log is None or job.started is None or not strangers or not log.is_relative_to(fault.subject):
         return False
-    try:
-        with reading_as(job.account):
-            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
-    except (OSError, Unavailable):
+    written = _written_at(log, job.account)
+    if written is None:
         return False
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": strangers, "paths": [str(log)]}) or {}
     rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
@@ -202,12 +191,17 @@ def wrote_log(job: Job) -> bool:
     log = job.log
     if log is None or job.started is None:
         return False
+    written = _written_at(log, job.account)
+    return written is not None and (not job.dated_logs or written >= int(job.started.timestamp()))
+
+
+def _written_at(log: Path, account: str) -> float | None:
+    """Return when a log was last written, with the rights of its owner; None where that cannot be read."""
     try:
-        with reading_as(job.account):
-            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
+        with reading_as(account):
+            return within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
     except (OSError, NightshiftError):
-        return False
-    return not job.dated_logs or written >= int(job.started.timestamp())
+        return None
 
 
 READ_REASONS = frozenset(

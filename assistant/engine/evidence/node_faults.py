@@ -23,7 +23,7 @@ from assistant.diagnose.weighing.first_failure import FIRST_EXIT, LAST_FRAME, UN
 from assistant.engine.evidence.file_systems import NodeFault, PathFault, held_elsewhere, node_fault
 from assistant.engine.evidence.missing_data import shown_jobs, wrote_log
 from assistant.engine.evidence.storage import MOST_ASKED, MOST_OTHERS, comparable_nodes, nodes_of_cluster, without_node
-from assistant.engine.gather import ask
+from assistant.engine.gather import ask, caused_outside
 from assistant.errors import NightshiftError
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.containers import RUNTIMES, Container
@@ -371,15 +371,8 @@ def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str,
     )
     engine.good_runs.remarks.append(Remark(f"launches on {node}", text))
     advice = f"Start it on other nodes than {node}. {words} Somebody has to see to it there."
-    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} jobs never begin there, and others do elsewhere", node))
-    return replace(
-        diagnosis,
-        category=Category.INFRASTRUCTURE,
-        action=Action.RESTART_SAME_NODES,
-        summary=f"{diagnosis.summary} {words}",
-        advice=advice,
-        where=places,
-    )
+    place = Whereabouts(f"{AVOIDED} jobs never begin there, and others do elsewhere", node)
+    return caused_outside(diagnosis, words, Action.RESTART_SAME_NODES, advice, place)
 
 
 def _time_apart(entry: datetime | None, candidate: datetime | None) -> timedelta:

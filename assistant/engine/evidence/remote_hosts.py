@@ -21,9 +21,9 @@ from assistant.diagnose.case import numbered
 from assistant.diagnose.facts import foreign_lines
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
 from assistant.engine.evidence.storage import comparable_nodes, nodes_of_cluster
-from assistant.engine.gather import ask
+from assistant.engine.gather import ask, caused_outside
 from assistant.errors import NightshiftError
-from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, JobState, Node, NodeState, Whereabouts
+from assistant.records import Action, Diagnosis, Event, EventKind, Incident, Job, JobState, Node, NodeState, Whereabouts
 from assistant.recover.gpus import gpus_of
 from assistant.recover.joblog import log_lines, marks_before
 from assistant.recover.services import configured_texts
@@ -149,14 +149,7 @@ def _restart_elsewhere(engine: Engine, diagnosis: Diagnosis, job: Job, host: str
     engine.good_runs.remarks.append(Remark(f"{host} on {nodes}", remark))
     places = [Whereabouts(f"{AVOIDED} {host} cannot be {verb} there", node) for node in fault.nodes]
     advice = f"Restart from the last healthy checkpoint on other nodes than {nodes}: {sentence} {look}"
-    return replace(
-        diagnosis,
-        category=Category.INFRASTRUCTURE,
-        action=Action.RESTART_SAME_NODES,
-        summary=f"{diagnosis.summary} {sentence}",
-        advice=advice,
-        where=(*diagnosis.where, *places),
-    )
+    return caused_outside(diagnosis, sentence, Action.RESTART_SAME_NODES, advice, *places)
 
 
 TRIED_SINCE = timedelta(seconds=30)

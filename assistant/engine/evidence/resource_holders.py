@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.accounts import name_of, uid_of
 from assistant.diagnose.readers.kernel import MemoryUser, memory_hogs, memory_users
-from assistant.engine.gather import ask
+from assistant.engine.gather import ask, caused_outside
 from assistant.errors import Unavailable
 from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, NodeState, Whereabouts
 from assistant.recover.situation import AVOIDED, HELD, PASSED
@@ -322,11 +322,5 @@ def _with_holder(
     else:
         place = Whereabouts(f"{AVOIDED} its memory was used up by {hog.name} of {account}, and is not known to be free again", node)
         advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {sentence} Of its memory {free}."
-    return replace(
-        diagnosis,
-        category=Category.INFRASTRUCTURE,
-        action=Action.RESTART_SAME_NODES,
-        summary=f"{diagnosis.summary} {sentence}",
-        advice=f"{advice} The job itself has nothing to change; such programs need a limit of memory there.",
-        where=(*diagnosis.where, place),
-    )
+    advice += " The job itself has nothing to change; such programs need a limit of memory there."
+    return caused_outside(diagnosis, sentence, Action.RESTART_SAME_NODES, advice, place)

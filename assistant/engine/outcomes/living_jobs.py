@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from assistant.engine.evidence.remote_hosts import awaited_address, event_of_server, server_at_fault
 from assistant.engine.retry_policy import UNPROVEN
@@ -332,6 +333,7 @@ def _ended_there(engine: Engine, job: Job, line: str) -> str:
     )
 
 
+Answer = TypeVar("Answer")
 MOST_JOBS = 4
 """Jobs that are asked at once; more than that at a time is an outage, and they come in turn."""
 LOOK_PATIENCE = timedelta(minutes=3)
@@ -347,14 +349,15 @@ MOST_PROBES = 3
 
 
 @dataclass
-class _NodeQuestion:
+class _Look(Generic[Answer]):
     at: datetime
+    times: int = 0
     thread: threading.Thread | None = None
-    witness: Witness | None = None
+    answer: Answer | None = None
 
 
-class NodeLook:
-    """A `SecondLook` by the tools `gpu_activity` and `stack_classes`."""
+class _NodeLooks(Generic[Answer]):
+    """Looks at the nodes of jobs by reading calls, a few at a time; of many answers the oldest are forgotten."""
 
     def __init__(self, gate: Gate, clock: Clock, *, threaded: bool = False) -> None:
         """Ask through a gate.
@@ -365,103 +368,94 @@ class NodeLook:
             threaded: Whether to ask in a thread; False waits for each answer, for single passes and where time jumps.
         """
         self._gate, self._clock, self.threaded = gate, clock, threaded
-        self._questions: dict[tuple[str, int, datetime, bool], _NodeQuestion] = {}
+        self._looks: dict[Hashable, _Look[Answer]] = {}
 
-    def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
-        """Return what was seen; None while the answer is under way.
+    def _has_room(self) -> bool:
+        return sum(look.thread is not None and look.thread.is_alive() for look in self._looks.values()) < MOST_JOBS
 
-        It is asked when a job is suspected, and again when its hang would be certain without an answer.
-        """
-        key, now = (job.id, job.attempt, suspicion.since, suspicion.certain), self._clock.now()
-        question = self._questions.get(key)
-        if question is None:
-            if sum(pending.thread is not None and pending.thread.is_alive() for pending in self._questions.values()) >= MOST_JOBS:
-                return None
-            question = self._questions[key] = _NodeQuestion(now)
-            while len(self._questions) > MOST_LOOKS_IN_MEMORY:
-                del self._questions[next(iter(self._questions))]
-            if self.threaded:
-                question.thread = threading.Thread(
-                    target=self._look, args=(question, job), daemon=True, name=f"second look at {job.id}"
-                )
-                question.thread.start()
-            else:
-                self._look(question, job)
-        if question.witness is None and now - question.at > LOOK_PATIENCE:
-            return Witness(WitnessVote.UNKNOWN, "its nodes did not answer in time")
-        return question.witness
+    def _begin(self, key: Hashable, work: Callable[[], Answer], *, name: str) -> _Look[Answer]:
+        """Begin a look, in a thread of that name where threads are used; a former answer stays until there is a new one."""
+        look = self._looks.setdefault(key, _Look(self._clock.now()))
+        look.at, look.times = self._clock.now(), look.times + 1
+        while len(self._looks) > MOST_LOOKS_IN_MEMORY:
+            del self._looks[next(iter(self._looks))]
+        if self.threaded:
+            look.thread = threading.Thread(target=self._finish, args=(look, work), daemon=True, name=name)
+            look.thread.start()
+        else:
+            self._finish(look, work)
+        return look
 
-    def _look(self, question: _NodeQuestion, job: Job) -> None:
-        processes = self._tool("job_processes", job, most_nodes=MOST_STACK_NODES)
-        witness = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job), processes)
-        logger.info("job=%s stands still; second look: %s, %s", job.id, witness.vote, witness.text)
-        question.witness = witness
+    @staticmethod
+    def _finish(look: _Look[Answer], work: Callable[[], Answer]) -> None:
+        look.answer = work()
 
-    def _tool(self, name: str, job: Job, **more: int) -> Mapping[str, Any] | None:
+    def _answered(self, look: _Look[Answer], otherwise: Answer) -> Answer | None:
+        """Return the answer of a look; None while it is under way, and what stands for none once that takes too long."""
+        if look.answer is None and self._clock.now() - look.at > LOOK_PATIENCE:
+            return otherwise
+        return look.answer
+
+    def _value(self, name: str, job: Job, arguments: Mapping[str, Any], *, why: str) -> Mapping[str, Any] | None:
+        """Return what a tool returned; None where it could not be called or failed."""
         try:
-            outcome = self._gate.call(name, {"job": job.id, **more}, why="the job stands still: does it work or wait?", by="watch")
+            outcome = self._gate.call(name, arguments, why=why, by="watch")
         except NightshiftError as error:
             logger.info("job=%s %s could not be asked: %s", job.id, name, error)
             return None
         return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
 
 
-@dataclass
-class _NodeProbe:
-    at: datetime
-    times: int = 0
-    thread: threading.Thread | None = None
-    nodes: SlowNodes | None = None
+class NodeLook(_NodeLooks[Witness]):
+    """A `SecondLook` by the tools `gpu_activity` and `stack_classes`."""
+
+    def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
+        """Return what was seen; None while the answer is under way.
+
+        It is asked when a job is suspected, and again when its hang would be certain without an answer.
+        """
+        key = (job.id, job.attempt, suspicion.since, suspicion.certain)
+        look = self._looks.get(key)
+        if look is None:
+            if not self._has_room():
+                return None
+            look = self._begin(key, partial(self._witness, job), name=f"second look at {job.id}")
+        return self._answered(look, Witness(WitnessVote.UNKNOWN, "its nodes did not answer in time"))
+
+    def _witness(self, job: Job) -> Witness:
+        processes = self._tool("job_processes", job, most_nodes=MOST_STACK_NODES)
+        witness = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job), processes)
+        logger.info("job=%s stands still; second look: %s, %s", job.id, witness.vote, witness.text)
+        return witness
+
+    def _tool(self, name: str, job: Job, **more: int) -> Mapping[str, Any] | None:
+        return self._value(name, job, {"job": job.id, **more}, why="the job stands still: does it work or wait?")
 
 
-class PaceNodeLook:
+class PaceNodeLook(_NodeLooks[SlowNodes]):
     """A `PaceLook` by the tool `check_nodes`; a few jobs at once, each a few times."""
-
-    def __init__(self, gate: Gate, clock: Clock, *, threaded: bool = False) -> None:
-        """Ask through a gate; in a thread where `threaded`."""
-        self._gate, self._clock, self.threaded = gate, clock, threaded
-        self._probed: dict[tuple[str, int, datetime], _NodeProbe] = {}
 
     def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
         """Return what the nodes of a slow job show; None while the answer is under way. What does not answer shows nothing."""
         if not 0 < len(job.nodes) <= MOST_PROBED:
             return SlowNodes(unanswered=f"{len(job.nodes)} nodes were not asked")
-        now, probed = self._clock.now(), self._probed.get((job.id, job.attempt, since))
-        is_due = probed is None or (probed.nodes is not None and probed.times < MOST_PROBES and now - probed.at > PROBED_EVERY)
-        if is_due and sum(entry.thread is not None and entry.thread.is_alive() for entry in self._probed.values()) < MOST_JOBS:
-            probed = self._probed.setdefault((job.id, job.attempt, since), _NodeProbe(now))
-            probed.at, probed.times = now, probed.times + 1
-            while len(self._probed) > MOST_LOOKS_IN_MEMORY:
-                del self._probed[next(iter(self._probed))]
-            if self.threaded:
-                probed.thread = threading.Thread(
-                    target=self._look, args=(probed, job), daemon=True, name=f"look at the pace of {job.id}"
-                )
-                probed.thread.start()
-            else:
-                self._look(probed, job)
-        if probed is None:
+        key, now = (job.id, job.attempt, since), self._clock.now()
+        look = self._looks.get(key)
+        is_due = look is None or (look.answer is not None and look.times < MOST_PROBES and now - look.at > PROBED_EVERY)
+        if is_due and self._has_room():
+            look = self._begin(key, partial(self._slow_nodes, job), name=f"look at the pace of {job.id}")
+        if look is None:
             return None
-        if probed.nodes is None and now - probed.at > LOOK_PATIENCE:
-            return SlowNodes(unanswered="its nodes did not answer in time")
-        return probed.nodes
+        return self._answered(look, SlowNodes(unanswered="its nodes did not answer in time"))
 
-    def _look(self, probed: _NodeProbe, job: Job) -> None:
+    def _slow_nodes(self, job: Job) -> SlowNodes:
         arguments: dict[str, Any] = {"nodes": list(job.nodes)}
         if job.started is not None:
             arguments["job_started"] = job.started.isoformat()
-        try:
-            outcome = self._gate.call("check_nodes", arguments, why="the job became several times slower: why?", by="watch")
-            value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
-        except NightshiftError as error:
-            logger.info("job=%s its nodes could not be asked: %s", job.id, error)
-            value = {}
+        value = self._value("check_nodes", job, arguments, why="the job became several times slower: why?") or {}
         status_by_node = {node: answer.get("status") for node, answer in value.get("nodes", {}).items()}
         silent = [node for node in job.nodes if status_by_node.get(node, "unknown") == "unknown"]
         unanswered = f"{', '.join(silent[:4])}: no answer" if silent else ""
-        probed.nodes = SlowNodes(dict(value.get("slowed_words", {})), dict(value.get("link_words", {})), unanswered)
-        logger.info(
-            "job=%s is slow; its nodes: %s",
-            job.id,
-            dict(value.get("slowed_words", {})) or unanswered or "nothing is wrong with them",
-        )
+        slowed = dict(value.get("slowed_words", {}))
+        logger.info("job=%s is slow; its nodes: %s", job.id, slowed or unanswered or "nothing is wrong with them")
+        return SlowNodes(slowed, dict(value.get("link_words", {})), unanswered)
