@@ -407,7 +407,7 @@ def ledger(
     A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
     """
     from assistant.diagnose.learning.ledger import patterns, scores
-    from assistant.engine.faulty_nodes import fleet, known_traits
+    from assistant.engine.node_ledger import fleet, known_traits
 
     engine = invocation_of(context).engine()
     now = engine.clock.now()

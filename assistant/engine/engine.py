@@ -16,7 +16,6 @@ from assistant.diagnose.verdict import judge
 from assistant.diagnose.weighing.weighing import Opinion
 from assistant.engine import reconciliation, retry_policy
 from assistant.engine.evidence import with_cluster_evidence
-from assistant.engine.faulty_nodes import record_in_ledger, with_patterns
 from assistant.engine.gather import (
     gather,
     in_spite_of_its_end,
@@ -29,6 +28,7 @@ from assistant.engine.gather import (
 )
 from assistant.engine.intake import hand_over, open_or_join
 from assistant.engine.learning import confirm_recovered
+from assistant.engine.node_ledger import record_in_ledger, with_patterns
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.outcomes import settlement
 from assistant.engine.outcomes.completed_jobs import (

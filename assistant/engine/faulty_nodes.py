@@ -1,4 +1,4 @@
-"""Nodes that fail jobs: the ledger of what incidents say of each node, and early cordons of nodes that fail job after job.
+"""Nodes that fail one job after the other, and what failed jobs have in common.
 
 A node that swallows jobs ("black hole") is cordoned before its incident's turn: being idle it takes the next job, too. The steps
 are those of the playbook that the incident will run, which finds their outcome later; the gate decides about each as it would
@@ -10,157 +10,36 @@ from __future__ import annotations
 import logging
 import pwd
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import Playbook, Step
-from assistant.diagnose.learning.ledger import WINDOW, patterns
+from assistant.diagnose.readers.candidate_lines import message_of, parts_of, words_kept
 from assistant.engine import retry_policy
 from assistant.engine.evidence.file_systems import LARGE_SHARE
 from assistant.engine.evidence.storage import probe_line
 from assistant.engine.gather import ask
-from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.ports import Scheduler, Topology
-from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, Node, NodeFinding, NodeState, Outcome, Sighting
+from assistant.errors import NightshiftError, Unavailable
+from assistant.logs.templates import steady_name
+from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState, Outcome
+from assistant.recover.joblog import log_lines
 from assistant.recover.playbook import Wanted, calls_of
 from assistant.recover.signals import accused, proven
-from assistant.recover.situation import AVOIDED
-from assistant.store import Store
+from assistant.recover.situation import AVOIDED, avoided
+from assistant.untrusted import list_folder, reading_as, status_of, within
+from assistant.watch.outages import JobFailure, paths_of, service_of
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
 logger = logging.getLogger(__name__)
 
-TRAITS: Mapping[str, re.Pattern[str]] = {
-    "rack": re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+"),
-    "switch": re.compile(r"(?i)(?:leaf|switch|sw|rail|pod|su)[-_]?\d\w*"),
-    "driver": re.compile(r"(?i)(?:driver|nvidia|rocm)[-_]?v?\d[\w.]*"),
-}
-"""What a site's features of a node are called; one feature is one trait."""
-BLAMEABLE = frozenset({"hang", "slow_job"})
-"""Beside infrastructure: what may be a node's fault although nobody can tell."""
-TEMPERATURES = {"gpu_temperature": "gpu", "inlet": "inlet"}
-
-
-def traits_of(nodes: Sequence[Node], switches: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return what nodes may share, by node and trait: partition, rack, switch, driver; only what is known.
-
-    Args:
-        nodes: As the scheduler shows them.
-        switches: Of each node, where the scheduler knows the network.
-    """
-    traits: dict[str, dict[str, str]] = {}
-    for node in nodes:
-        own = {"partition": node.partition} if node.partition else {}
-        for feature in node.features:
-            kind = next((kind for kind, form in TRAITS.items() if form.fullmatch(feature)), None)
-            if kind is not None:
-                own.setdefault(kind, feature)
-        if node.name in switches:
-            own["switch"] = switches[node.name]
-        traits[node.name] = own
-    return traits
-
-
-def record_in_ledger(store: Store, scheduler: Scheduler, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
-    """Write down what an incident says of the nodes of its job; one that is no machine's fault leaves nothing."""
-    store.keep_sightings(incident.id, list(_sightings(store, _fleet(scheduler), incident, diagnosis, job)))
-
-
-def with_patterns(store: Store, scheduler: Scheduler, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return a diagnosis with what the ledger adds to it; as it is for what is no machine's fault."""
-    if job is None or not job.nodes or not _counts(diagnosis):
-        return diagnosis
-    now = store.clock.now()
-    before = [pattern for pattern in store.sightings(now - WINDOW) if pattern.incident != incident.id]
-    traits = known_traits(_fleet(scheduler), before)
-    sightings = [*before, *_sightings(store, traits, incident, diagnosis, job)]
-    added = patterns(sightings, job.nodes, traits, now, incident.id)
-    about = {*job.nodes}
-    own_patterns = tuple(pattern for pattern in added if about & {*pattern.nodes})
-    return replace(diagnosis, patterns=(*diagnosis.patterns, *own_patterns))
-
-
-def fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
-    """Return the traits of all nodes.
-
-    Raises:
-        Unavailable: The scheduler did not answer.
-    """
-    switches: Mapping[str, str] = {}
-    if isinstance(scheduler, Topology):
-        try:
-            switches = scheduler.switches()
-        except ToolError as error:
-            logger.info("the network is not known: %s", error)
-    return traits_of(scheduler.nodes(), switches)
-
-
-def known_traits(now: Mapping[str, Mapping[str, str]], sightings: Sequence[Sighting]) -> dict[str, Mapping[str, str]]:
-    """Return the traits of all nodes: as the scheduler names them, and what was read on them when they were last seen.
-
-    Args:
-        now: From `fleet`.
-        sightings: Oldest first.
-    """
-    traits: dict[str, Mapping[str, str]] = dict(now)
-    for sighting in sightings:
-        if sighting.node in traits:
-            traits[sighting.node] = {**traits[sighting.node], **sighting.traits, **now[sighting.node]}
-    return traits
-
-
-def _fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
-    try:
-        return fleet(scheduler)
-    except Unavailable as error:
-        logger.warning("traits of nodes are not known now: %s", error)
-        return {}
-
-
-def _counts(diagnosis: Diagnosis) -> bool:
-    return diagnosis.category is Category.INFRASTRUCTURE or diagnosis.reason in BLAMEABLE
-
-
-def _sightings(
-    store: Store, node_traits: Mapping[str, Mapping[str, str]], incident: Incident, diagnosis: Diagnosis, job: Job | None
-) -> Iterator[Sighting]:
-    nodes = job.nodes if job is not None else (incident.node,) if incident.node else ()
-    if not _counts(diagnosis):
-        return
-    blamed, read = {*diagnosis.faulty_nodes}, dict(_probe_readings(store, incident.id))
-    blamed |= {node for call in store.calls(incident.id) if call.tool == "cordon_node" and (node := call.arguments.get("node"))}
-    for node in dict.fromkeys((*nodes, *sorted(blamed))):
-        at = incident.failed_at or incident.opened
-        heat, traits = read.get(node, ({}, {}))
-        about = {**node_traits.get(node, {}), **traits}
-        yield Sighting(node, incident.id, at, diagnosis.reason, node in blamed, len(nodes) or 1, about, heat)
-
-
-def _probe_readings(store: Store, incident: int) -> Iterator[tuple[str, tuple[dict[str, float], dict[str, str]]]]:
-    """Yield the temperatures and traits that the probes of an incident read, by node."""
-    for call in store.calls(incident):
-        outcome = store.outcome(call.id) if call.tool == "check_nodes" else None
-        nodes: Any = outcome.value.get("nodes") if outcome is not None and isinstance(outcome.value, Mapping) else None
-        for node, rows in nodes.items() if isinstance(nodes, Mapping) else ():
-            heat: dict[str, float] = {}
-            traits: dict[str, str] = {}
-            for row in rows.get("probes", ()):
-                kind, celsius = TEMPERATURES.get(row.get("probe")), row.get("value")
-                if kind is not None and row.get("unit") == "C" and isinstance(celsius, int | float):
-                    heat[kind] = max(float(celsius), heat.get(kind, 0.0))
-                elif row.get("probe") == "gpu_driver" and isinstance(celsius, str):
-                    traits["driver"] = celsius
-            if heat or traits:
-                yield node, (heat, traits)
-
-
 SWALLOWED_WITHIN = timedelta(minutes=1)
 FEWEST_SWALLOWED = 2
-"""Jobs that failed on a node within `AT_ONCE` before it counts as one that swallows jobs."""
+"""Jobs that failed on a node within `SWALLOWED_WITHIN` before it counts as one that swallows jobs."""
 MOST_INCIDENTS = 500
 SAME_DISK_WITHIN = timedelta(minutes=15)
 """Between failures of jobs by the same full disk."""
@@ -367,3 +246,87 @@ def _uid(user: str) -> int | None:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
         return None
+
+
+TAIL_LINES = 40
+TAIL_BYTES = 64 << 10
+PATH_LOOK_S = 5.0
+MOST_ENTRIES = 2_000
+
+
+def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> JobFailure:
+    """Return what a failed job has in common with others, as far as its diagnosis, its log and the paths that it names tell.
+
+    Args:
+        incident: About the job.
+        diagnosis: Of it.
+        job: None where the scheduler does not know it any more.
+    """
+    texts = tuple(citation.text for citation in diagnosis.root_cause)
+    at = incident.failed_at or incident.opened
+    user = job.user if job is not None else ""
+    task = f"{user}/{steady_name(job.name)}" if job is not None else incident.job or ""
+    if not service_of(diagnosis.reason, texts) and not paths_of(diagnosis.reason, texts) and job is not None:
+        tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
+        texts += tuple(text for text in tail if service_of(diagnosis.reason, [text]) or paths_of(diagnosis.reason, [text]))
+    missing = [_missing_of_path(path, job) for path in paths_of(diagnosis.reason, texts)]
+    missing_paths = tuple(dict.fromkeys(filter(None, (part.path for part in missing))))
+    emptied = tuple(dict.fromkeys(filter(None, (part.emptied for part in missing))))
+    message = message_of(diagnosis.root_cause[0].text) if diagnosis.root_cause else ""
+    error = _error_of(message)
+    left_out = avoided(diagnosis, AVOIDED)
+    return JobFailure(
+        incident.id,
+        incident.job or "",
+        task,
+        at,
+        diagnosis.reason,
+        texts,
+        user,
+        tuple(dict.fromkeys((*diagnosis.faulty_nodes, *left_out))),
+        error=error,
+        gone=missing_paths,
+        emptied=emptied,
+        wording=message.strip()[:200],
+        on_node=bool(left_out),
+    )
+
+
+def _error_of(message: str) -> str:
+    """Return a line without what differs from run to run; empty where too few of its words are its own."""
+    if not message or not words_kept([message]).specific:
+        return ""
+    return "".join(part.text if part.firm else {"space": " "}.get(part.kind, "#") for part in parts_of(message)).strip()[:200]
+
+
+class MissingPath(NamedTuple):
+    """What is missing of a path, as this machine sees it."""
+
+    path: str = ""
+    """The highest folder that is missing; empty where none is, or nothing can be told."""
+    emptied: str = ""
+    """The folder above it where that stands and holds nothing."""
+
+
+def _missing_of_path(path: str, job: Job | None) -> MissingPath:
+    """Return what is missing of a path."""
+    above = [*reversed(PurePosixPath(path).parents), PurePosixPath(path)][1:]
+
+    def look() -> MissingPath:
+        for number, folder in enumerate(above):
+            try:
+                status_of(Path(folder))
+            except FileNotFoundError:
+                if not number:
+                    return MissingPath()  # a machine without the first folder does not share the file system
+                holding = Path(above[number - 1])
+                return MissingPath(str(folder), "" if list_folder(holding, MOST_ENTRIES) else str(holding))
+            except OSError:
+                return MissingPath()
+        return MissingPath()
+
+    try:
+        with reading_as(job.account if job is not None else ""):
+            return within(PATH_LOOK_S, look, path)
+    except (Unavailable, OSError):
+        return MissingPath()

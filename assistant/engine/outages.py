@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
-from assistant.engine.faulty_nodes import set_aside_at_once, set_aside_proven
-from assistant.engine.intake import failure_of
+from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.start_lines import task_line

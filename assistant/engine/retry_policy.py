@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from assistant.engine.intake import UNPROVEN
 from assistant.errors import ToolError
 from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
@@ -24,9 +25,6 @@ from assistant.recover.situation import situation
 from assistant.store import WENT_ON, Store
 from assistant.store.breaker import Period, last_period, why_open
 from assistant.watch.attempts import STANDING, KnownIncidents
-
-UNPROVEN = "unproven"
-"""Stage of an incident about a hang of which a person was asked since nothing but silence spoke for it."""
 
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""

@@ -6,7 +6,7 @@ import dataclasses
 from datetime import timedelta
 from pathlib import Path
 
-from assistant.engine.faulty_nodes import known_traits, record_in_ledger
+from assistant.engine.node_ledger import known_traits, record_in_ledger
 from assistant.records import Call, CallStatus, IncidentState, Outcome, PatternKind
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene

@@ -262,7 +262,7 @@ class ProcessLooks:
     """How often each attempt was looked at."""
 
     look_counts: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Of attempts: how many entries of `AFTER` had passed at the last look, also at one that nobody answered."""
+    """Of attempts: how many entries of `LOOKS_AFTER` had passed at the last look, also at one that nobody answered."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> list[str]:
         """Look at the processes of the jobs that are due, and return the ids of those that were asked about.
@@ -304,7 +304,7 @@ class ProcessLooks:
 
 
 def _looks_due(job: Job, now: datetime) -> int:
-    """Return how many entries of `AFTER` have passed since a job began."""
+    """Return how many entries of `LOOKS_AFTER` have passed since a job began."""
     return sum(now - job.started >= after for after in LOOKS_AFTER) if job.started is not None else 0
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from assistant.engine.evidence.remote_hosts import awaited_address, event_of_server, server_at_fault
-from assistant.engine.retry_policy import UNPROVEN
+from assistant.engine.intake import UNPROVEN
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate
 from assistant.ports import Clock
