@@ -19,6 +19,7 @@ from assistant.display import line, markdown, markdown_code, shorten
 from assistant.errors import Unavailable
 from assistant.ports import Scheduler
 from assistant.records import Call, CallStatus, Diagnosis, Event, Outcome, Risk
+from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.page_facts import advice_left, facts_of_page
 from assistant.redact import Mask, redact
@@ -86,6 +87,20 @@ def _resubmitted_at(store: Store, incident_id: int) -> datetime | None:
 
 def _seconds(start: datetime, end: datetime | None) -> float | None:
     return None if end is None else max(0.0, (end - start).total_seconds())
+
+
+def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
+    """Return what a failure cost: `23 steps, 4.2 min, 8.4 GPU hours`, node hours where a job's GPUs are not known.
+
+    Args:
+        job: Whose GPUs stood still.
+        steps: That were made twice; None where that is not known.
+        minutes: Until the job was where it had been.
+    """
+    gpus = gpus_of(job)
+    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
+    words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
+    return ", ".join(words)
 
 
 MOST_LINES, MOST_NODES, MOST_CHANGES = 6, 8, 12

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.outcomes.job_processes import RAN_ON, FormerProcesses
 from assistant.engine.outcomes.pending_jobs import DoubledRuns, StuckJobs, requeues_itself, steps_of_attempts
-from assistant.engine.outcomes.restart_verdict import cost_in_words
+from assistant.engine.report import cost_in_words
 from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
 from assistant.logs.lines import Lines
 from assistant.ports import ControllerLog

@@ -24,7 +24,7 @@ from assistant.engine.outcomes.settlement import (
     settled_elsewhere,
     stop_wrong_start,
 )
-from assistant.engine.report import COUNTED_OTHERWISE
+from assistant.engine.report import COUNTED_OTHERWISE, cost_in_words
 from assistant.engine.retry_policy import MOVED
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
@@ -46,7 +46,6 @@ from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.compared import compared
 from assistant.recover.counted import Comparison
 from assistant.recover.dependencies import never_begin
-from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
@@ -485,17 +484,3 @@ def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _
     until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
     minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
     return f"; lost: {cost_in_words(job, steps, minutes)}"
-
-
-def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
-    """Return what a failure cost: `23 steps, 4.2 min, 8.4 GPU hours`, node hours where a job's GPUs are not known.
-
-    Args:
-        job: Whose GPUs stood still.
-        steps: That were made twice; None where that is not known.
-        minutes: Until the job was where it had been.
-    """
-    gpus = gpus_of(job)
-    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
-    words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
-    return ", ".join(words)
