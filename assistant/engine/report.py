@@ -18,7 +18,7 @@ from assistant.config import Settings
 from assistant.display import line, markdown, markdown_code, shorten
 from assistant.errors import Unavailable
 from assistant.ports import Scheduler
-from assistant.records import Call, CallStatus, Diagnosis, Event, Outcome, Risk
+from assistant.records import Call, CallStatus, Diagnosis, Event, Job, Outcome, Risk
 from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.page_facts import advice_left, facts_of_page
