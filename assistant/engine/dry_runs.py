@@ -48,7 +48,7 @@ REHEARSAL_S = 3600.0
 
 @contextmanager
 def rehearsal(engine: Engine) -> Iterator[Engine]:
-    """Give an engine like this one that keeps nothing; what is parked there asks nobody.
+    """Give an engine like this one on a copy of the store, deleted afterwards; its approvals reach nobody.
 
     Raises:
         StoreError: There is no room for the copy, or the store cannot be read.
@@ -70,7 +70,7 @@ MOST_STEPS = 500
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One step that would be taken."""
+    """A step of a playbook as it would be taken."""
 
     step: str
     tool: str
@@ -92,7 +92,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done about an incident."""
+    """The steps that would be taken about an incident, and how it would end."""
 
     diagnosis: Diagnosis
     playbook: str | None
@@ -114,7 +114,7 @@ class _Promised(dict[str, Any]):
 
 
 def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
-    """Return what would be done about an incident.
+    """Return the steps that would be taken about an incident, played without a change.
 
     Args:
         engine: Its store gets the diagnosis when there is none; to leave no trace, give it a copy of the store.
@@ -218,7 +218,7 @@ def _verifies(book: Playbook) -> Iterator[Planned]:
 
 
 def _short(outcome: Outcome) -> str:
-    """Return what a call found on one line: its note where it has one."""
+    """Return the value of a call on one line: its note where it has one."""
     if not outcome.ok:
         return outcome.error
     value = outcome.value
@@ -232,13 +232,13 @@ AGENT = "agent"
 
 
 class PipelineAnswers:
-    """Looks through the engine; a `tooling.Pipeline`."""
+    """Answers of the pipeline to reading tools; a `tooling.Pipeline`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def explain(self, job: str) -> Diagnosis:
-        """Return why a job failed, found out now and kept nowhere.
+        """Return why a job failed, by a diagnosis that is made now and not stored.
 
         Raises:
             ToolError: The scheduler knows no such job, or there is nothing to read of it.
@@ -284,7 +284,7 @@ class PipelineAnswers:
         return {**_about(diagnosis), "incident": None, "playbook": name, "steps": steps, "note": note}
 
     def ledger(self, days: float) -> Sequence[Mapping[str, Any]]:
-        """Return how nodes stand in the ledger, worst first."""
+        """Return the score of each node in the ledger, worst first."""
         now = self._engine.clock.now()
         return [
             {
@@ -329,7 +329,7 @@ def _about(diagnosis: Diagnosis) -> dict[str, Any]:
 
 @contextmanager
 def silent_log() -> Iterator[None]:
-    """Keep what the engine narrates out of the log while the block runs."""
+    """Silence the log of the engine while the block runs: it works on invented or past jobs, and nobody is to be woken."""
     ours = logging.getLogger("assistant")
     level = ours.level
     ours.setLevel(logging.CRITICAL + 1)

@@ -114,12 +114,12 @@ class Engine:
 
     @cached_property
     def shipped(self) -> Knowledge:
-        """What the files know about failures, compiled."""
+        """The knowledge about failures that is shipped or in files of the site, compiled."""
         return Knowledge.load(self.site)
 
     @property
     def knowledge(self) -> Knowledge:
-        """Everything that is known about failures: the files, and what was learned since, for any task."""
+        """All knowledge about failures: that of files, and the rules that were learned for any task."""
         return self.knowledge_of("")
 
     def knowledge_of(self, task: str) -> Knowledge:
@@ -231,7 +231,7 @@ class Engine:
         return outcomes
 
     def settle_leases(self, *, by: str = reconciliation.WATCH) -> list[reconciliation.SettledCordon]:
-        """Lift or renew the cordons of ours that have run out, and return what came of each; see `engine.reconciliation`.
+        """Lift or renew the cordons of this store that have run out, and return how each was settled.
 
         Args:
             by: The person who asks for it, `cli:alice`; they are told of every node, the watch only of what is new.

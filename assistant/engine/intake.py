@@ -30,7 +30,7 @@ UNPROVEN = "unproven"
 
 
 def hand_over(store: Store, incident: Incident, event: Event) -> bool:
-    """Hand an incident to a person that was opened for mere advice; False for one that is to be diagnosed."""
+    """Escalate an incident that was opened for mere advice; False for one that is to be diagnosed."""
     note = note_of(event)
     if not note:
         return False
@@ -193,7 +193,7 @@ AGENT = "agent"
 
 
 class AgentRecovery:
-    """Works incidents of one engine; an `agent.tellers.Recovery`."""
+    """Recoveries that an agent begins on one engine; an `agent.tellers.Recovery`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -57,7 +57,7 @@ MAKERS = {DecidedBy.MEMORY: "memory", DecidedBy.MODEL: "model"}
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What an incident was, and what was learned from it."""
+    """The confirmed reason of an incident, and what was learned from it."""
 
     diagnosis: Diagnosis
     taught: Taught
@@ -304,7 +304,7 @@ HEALTHY_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class LearnedCase:
-    """What came of one labelled case."""
+    """A labelled case: its diagnosis, its label, and what it taught."""
 
     label: Label
     before: Diagnosis | None
@@ -321,7 +321,7 @@ class LearnedCase:
 
 
 def learn_from(engine: Engine, labels: Sequence[Label], *, by: str) -> Iterator[LearnedCase]:
-    """Yield what came of each labelled case, in turn; later ones profit from earlier ones.
+    """Diagnose labelled cases in turn and yield each with what it taught; later cases profit from earlier ones.
 
     Args:
         engine: Whose store and memory.

@@ -76,7 +76,7 @@ class OutageLimits:
 
 
 class Turn(NamedTuple):
-    """What a member, or a failure that may become one, does now."""
+    """How a member of a shared cause, or a failure that may become one, is treated in this pass."""
 
     note: str = ""
     """Why it waits; empty when it need not."""
@@ -115,7 +115,7 @@ class Outages:
             return [engine.store.incident(incident.id) for incident in standing]
 
     def turn(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Turn:
-        """Tell what an incident that was diagnosed does now: wait for others or for the cause, go on, or be left to a person."""
+        """Return how a diagnosed incident is treated: it waits for others or for the cause, goes on, or is left to a person."""
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
         driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()

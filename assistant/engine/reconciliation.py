@@ -61,7 +61,7 @@ MOST_A_PASS = 4
 
 
 class CordonEnding(StrEnum):
-    """What came of a cordon that ran out."""
+    """How a cordon that ran out was settled."""
 
     LIFTED = "lifted"
     RENEWED = "renewed"
@@ -79,7 +79,7 @@ class CordonEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettledCordon:
-    """What came of one cordon that ran out."""
+    """A cordon that ran out, and how it was settled."""
 
     node: str
     ending: CordonEnding
@@ -91,7 +91,7 @@ class SettledCordon:
 
 @dataclass(frozen=True)
 class Leases:
-    """Settles them."""
+    """Lifts or renews the cordons of this store that have run out."""
 
     store: Store
     gate: Gate
@@ -111,7 +111,7 @@ class Leases:
         return [(node, own) for node, own in out if owns_cordon(self.store, node.name, node.reason)]
 
     def settle(self) -> list[SettledCordon]:
-        """Lift or renew what is due and return what came of it.
+        """Lift or renew the cordons that are due and return how each was settled.
 
         Raises:
             Unavailable: The scheduler did not answer.
@@ -133,7 +133,7 @@ class Leases:
         return self.by == WATCH
 
     def _look_up_interrupted(self) -> None:
-        """Find out what came of calls that a crash left open."""
+        """Look up the outcomes of calls that a crash left open."""
         for call in self.store.calls(status=CallStatus.INTENT, step=STEP):
             if self._age(call) >= RETRY_AFTER:
                 try:
@@ -174,7 +174,7 @@ class Leases:
         return calls[-1] if calls else None
 
     def _standing(self, node: str, own: Lease) -> SettledCordon | None:
-        """Return how a node stands about which nothing is to be done now; None when something is."""
+        """Return the cordon of a node as settled where nothing is to be done now; None where something is."""
         last = self._last(node, own)
         if last is not None and last.status in UNFINISHED:
             approval = self.store.approval_of(last.id)
@@ -228,7 +228,7 @@ class Leases:
         return self.store.write_call(call, kind=tool.kind)
 
     def _make(self, call: Call) -> SettledCordon | str:
-        """Make a call and return what came of it, or in plain words why it failed."""
+        """Make a call and return how the cordon was settled, or in plain words why the call failed."""
         node = str(call.arguments["node"])
         try:
             outcome = self.gate.go_on(call.id)
@@ -310,7 +310,7 @@ ENDED_CALLS = (CallStatus.DONE, CallStatus.FAILED, CallStatus.DENIED, CallStatus
 
 
 def reconcile_orphans(store: Store, gate: Gate, scheduler: Scheduler, held_jobs: Sequence[Job]) -> list[Trouble]:
-    """Settle calls that were left open and held jobs that they left, and return the held jobs about which a person must decide."""
+    """Settle orphaned calls, withdraw orphaned jobs, and return the held jobs about which a person must decide."""
     settle_orphaned_calls(store, gate)
     withdraw_orphaned_jobs(store, scheduler, held_jobs)
     return unclear_holds(store, held_jobs)

@@ -31,7 +31,7 @@ MOVED = "moved"
 
 
 def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
-    """Return why nothing more is done on a theory that the restart before has refuted; empty when it has not."""
+    """Return why a diagnosis gets no restart that an earlier restart has refuted; empty where none has."""
     before = store.incident(incident.parent) if incident.parent is not None else None
     theory = store.diagnosis(before.id) if before is not None else None
     if before is None or theory is None or before.state is not IncidentState.ESCALATED or incident.kind is EventKind.REQUESTED:
@@ -66,7 +66,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
 
 
 def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:
-    """Return what the paths of a playbook find for an incident, with what the store knows of the restart before it."""
+    """Return the values that playbooks read of an incident, with what the store knows of the restart before it."""
     return situation(incident, diagnosis, job, now=incident.opened, refuted=bool(refutation(store, incident, diagnosis)))
 
 
@@ -93,7 +93,7 @@ def _has_ended(store: Store, incident: Incident) -> bool:
 
 
 def proven_since(store: Store, incident: Incident, event: Event) -> Incident:
-    """Take up an incident again of which a person was asked since its hang was not proven, once a look proves it.
+    """Take up an escalated hang again that was not proven, once a look proves it.
 
     Where a person has acknowledged it, it is theirs: the proof is only added to its note.
 

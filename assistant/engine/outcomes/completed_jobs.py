@@ -56,7 +56,7 @@ _NAMED = 20_000
 
 
 class LogEnd(NamedTuple):
-    """What the log of a job shows that ended with exit code 0."""
+    """What a log shows although its job ended with exit code 0: a failure of the training, or a remark."""
 
     failure: str = ""
     """That its training failed, with the line that proves it; empty where that is not proven."""
@@ -66,7 +66,7 @@ class LogEnd(NamedTuple):
 
 @dataclass
 class CompletedJobs:
-    """Jobs that ended well by their exit code, each looked at once."""
+    """Jobs that ended with exit code 0, each read once for failures that no exit code shows."""
 
     looked_at: set[tuple[str, int]] = field(default_factory=set)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -314,7 +314,7 @@ class GoodRuns:
     """What was learned."""
 
     def taken_remarks(self) -> list[Remark]:
-        """Return what was learned since the last time."""
+        """Return the remarks on what was learned since the last call."""
         remarks, self.remarks = self.remarks, []
         return remarks
 

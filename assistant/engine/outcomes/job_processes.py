@@ -74,7 +74,7 @@ def check_outliving_programs(engine: Engine) -> None:
 
 
 def _check_program(engine: Engine, incident: Incident, job_id: str) -> bool:
-    """Look again where it is due, and write down what came of it; tell whether it was due."""
+    """Ask about an outliving program where that is due, and write down how it ended; tell whether it was due."""
     calls = [call for call in engine.store.calls(incident.id) if call.tool == "living_program"]
     last = engine.store.outcome(calls[-1].id) if calls else None
     now = engine.clock.now()
@@ -145,7 +145,7 @@ LOOKED_FOR = timedelta(minutes=10)
 
 @dataclass
 class FormerProcesses:
-    """Jobs that were queued again, and when the nodes that they have left are asked next."""
+    """Requeued jobs, and when their former nodes are asked next for programs of the attempt before."""
 
     next_looks: dict[tuple[str, int], datetime | None] = field(default_factory=dict)
     """By job and number of the present attempt; None where nothing lives any more."""
@@ -177,7 +177,7 @@ class FormerProcesses:
 
 
 def _ask_nodes(engine: Engine, job: Job, source: str) -> datetime | None:
-    """Ask about one job, write down what came of it, and return when to ask again; None where that is over."""
+    """Ask the former nodes of a job, write down the answer, and return when to ask next; None where that is over."""
     own = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt - 1]
     records = [(incident, _requeue(engine, incident, source)) for incident in own]
     incident, evidence = next(((attempt, evidence) for attempt, evidence in records if evidence is not None), (None, None))
@@ -259,7 +259,7 @@ _MOST_ATTEMPTS = 20_000
 
 @dataclass
 class ProcessLooks:
-    """How often each attempt was looked at."""
+    """How many looks at its processes each attempt of a job has had."""
 
     look_counts: dict[tuple[str, int], int] = field(default_factory=dict)
     """Of attempts: how many entries of `LOOKS_AFTER` had passed at the last look, also at one that nobody answered."""

@@ -208,7 +208,7 @@ def _waits_no_more(engine: Engine, incident: Incident, job: Job) -> str:
 
 
 def motion_of(engine: Engine, incident: Incident, job: Job) -> Motion:
-    """Return what the job of a hang has done since.
+    """Return whether the job of a hang has moved since, by its logs.
 
     Raises:
         Unavailable: Its storage does not answer.

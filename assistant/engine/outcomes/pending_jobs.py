@@ -254,7 +254,7 @@ _RESERVED = re.compile(r"reserved for maintenance|\bmaint", re.IGNORECASE)
 
 
 def patience_with(job: Job) -> timedelta | None:
-    """Return for how long the reason is waited out for which a job does not begin; None where it only waits for its turn."""
+    """Return how long the reason is waited out for which a job does not begin; None where it only waits for its turn."""
     if job.state is not JobState.PENDING or is_claim(job) or _RESERVED.search(job.reason):
         return None
     reason = job.reason.replace("_", " ")
@@ -263,7 +263,7 @@ def patience_with(job: Job) -> timedelta | None:
 
 @dataclass
 class StuckJobs:
-    """Since when jobs have not begun for a reason that does not pass by itself."""
+    """Pending jobs whose reason does not pass by itself, with the time since when each has not begun."""
 
     since: dict[tuple[str, int], datetime] = field(default_factory=dict)
     """By job and attempt."""

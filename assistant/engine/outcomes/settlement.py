@@ -142,7 +142,7 @@ def _run_away(incident: Incident, job: Job) -> str:
 
 
 class FinishedTraining(NamedTuple):
-    """That nothing of a training is left to be restarted."""
+    """Whether a training is over, so that nothing of it is left to be restarted."""
 
     note: str
     """Empty where that is not known."""
@@ -215,7 +215,7 @@ OUT_OF_SERVICE = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
 
 @dataclass
 class EscalatedIncidents:
-    """Escalated incidents, each looked at once more for each job of the owner that went on since."""
+    """Escalated incidents, each judged anew for each job of its owner that has gone on since."""
 
     looked_at: set[tuple[int, str, JobState]] = field(default_factory=set)
 
