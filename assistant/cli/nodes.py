@@ -19,7 +19,7 @@ from assistant.records import Verdict
 if TYPE_CHECKING:
     from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
-    from assistant.engine.reconciliation import Leases
+    from assistant.engine.reconciliation import CordonLeases
     from assistant.records import Node, NodePattern, Sighting
 
 
@@ -321,9 +321,9 @@ def leases(
     if not settle:
         _list(engine, as_json)
         return
-    from assistant.engine.reconciliation import Leases
+    from assistant.engine.reconciliation import CordonLeases
 
-    keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
+    keeper = CordonLeases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
     raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
 
 
@@ -351,7 +351,7 @@ def _list(engine: Engine, as_json: bool) -> None:
     print_table(("node", "state", "until", "expired", "by", "incident", "why"), rows, colour_of=1)
 
 
-def _settle(leases: Leases, as_json: bool) -> Exit:
+def _settle(leases: CordonLeases, as_json: bool) -> Exit:
     from assistant.engine.reconciliation import CordonEnding
 
     codes = {
@@ -372,7 +372,7 @@ def _settle(leases: Leases, as_json: bool) -> Exit:
     return max((codes.get(result.ending, Exit.DONE) for result in settled), default=Exit.DONE)
 
 
-def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
+def _foresee(leases: CordonLeases, as_json: bool, *, approved_by: str | None) -> Exit:
     """Print what settling would do, and return what the policy says to it; nothing is tested, so which of both it is stays open."""
     codes = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
     due, code = leases.due(), Exit.DONE

@@ -238,7 +238,7 @@ class Engine:
         """
         if by == reconciliation.WATCH and why_open(self.store):
             return []
-        return reconciliation.Leases(self.store, self.gate, self.scheduler, self.clock, by).settle()
+        return reconciliation.CordonLeases(self.store, self.gate, self.scheduler, self.clock, by).settle()
 
     def resume(self, *, owner: str) -> list[Incident]:
         """Work on every unfinished incident, oldest first, and return where each stands now.

@@ -90,7 +90,7 @@ class SettledCordon:
 
 
 @dataclass(frozen=True)
-class Leases:
+class CordonLeases:
     """Lifts or renews the cordons of this store that have run out."""
 
     store: Store
