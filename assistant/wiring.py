@@ -14,10 +14,10 @@ from assistant.content.reasons import reasons
 from assistant.diagnose.learning.opinions import MemoryOpinion, ModelOpinion
 from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine import Engine
-from assistant.engine.answers import PipelineAnswers
-from assistant.engine.masking import mask_for
+from assistant.engine.dry_runs import PipelineAnswers
 from assistant.engine.outages import OutageLimits, Outages
-from assistant.engine.second_look import NodeLook, PaceNodeLook
+from assistant.engine.outcomes.living_jobs import NodeLook, PaceNodeLook
+from assistant.engine.report import mask_for
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
@@ -109,7 +109,7 @@ def build(
         saves=SaveLimits(factor=watch.late_checkpoints),
         since=since or store.made_at,
         # where time jumps, an answer must not depend on which thread is first
-        second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        second=NodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
         store_id=store.store_id,
         paces=PaceNodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
     )
@@ -137,11 +137,11 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
         ConfigError: The settings of the model contradict one another.
     """
     from assistant.agent.semantic import SemanticAgent
-    from assistant.engine.by_words import RecoveryByWords
+    from assistant.engine.intake import AgentRecovery
     from assistant.llm.models import is_set
 
     talks = settings.store.with_name("conversations.db") if thread else None
-    chooser, recovery = chooser_for(settings.content), RecoveryByWords(engine)
+    chooser, recovery = chooser_for(settings.content), AgentRecovery(engine)
     without = SemanticAgent(engine.gate, engine.clock, chooser, recovery=recovery, talks=talks, thread=thread)
     if not model or not is_set(settings.model):
         return without

@@ -23,7 +23,7 @@ from pathlib import Path
 from assistant.agent.chooser import BlendedChooser, IntentChoice, QuestionIntent, WordChooser, concepts, intents, reader
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.measure.agent_bench import load_cases, open_state
-from assistant.engine.by_words import RecoveryByWords
+from assistant.engine.intake import AgentRecovery
 from assistant.wiring import chooser_for
 
 CASES = Path(__file__).parents[1] / "tests" / "cases" / "agent"
@@ -84,7 +84,7 @@ def main() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="nightshift-agent-") as folder:
         engine, _ = open_state(CASES / "states" / "night.toml", Path(folder))
-        agent = SemanticAgent(engine.gate, engine.clock, chooser_for(), recovery=RecoveryByWords(engine))
+        agent = SemanticAgent(engine.gate, engine.clock, chooser_for(), recovery=AgentRecovery(engine))
         agent.ask(questions[0])
         warm = median_ms(agent.ask, questions) / 1000
         engine.store.close()

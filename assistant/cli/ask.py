@@ -100,7 +100,7 @@ def _summed_up(invocation: Invocation, incident: int) -> tuple[str, str]:
     if not is_set(invocation.settings.model):
         return "", ""
     from assistant.agent.grounding import summed_up
-    from assistant.engine.brief import told_lines
+    from assistant.engine.report import summary_lines
     from assistant.errors import NightshiftError
     from assistant.wiring import summariser_for
 
@@ -109,7 +109,7 @@ def _summed_up(invocation: Invocation, incident: int) -> tuple[str, str]:
     except (NightshiftError, OSError) as error:
         invocation.say(f"no summary by the language model: {error}")
         return "", ""
-    lines = told_lines(invocation.store, incident)
+    lines = summary_lines(invocation.store, incident)
     if summariser is None or not lines:
         return "", ""
     by, write = summariser

@@ -219,7 +219,7 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
 def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     """Go on in this shell with what waited: the incident, or the call alone."""
     from assistant.cli.watch import drive, exit_of, print_end
-    from assistant.engine.left_open import outlives_incident
+    from assistant.engine.reconciliation import outlives_incident
 
     invocation = invocation_of(context)
     engine = invocation.engine(narrated=call.incident is not None)

@@ -144,7 +144,7 @@ class Invocation:
     @contextmanager
     def rehearsal(self) -> Iterator[Engine]:
         """Build an engine on a copy of the store, for dry runs: what it writes is gone afterwards."""
-        from assistant.engine.rehearsal import rehearsal
+        from assistant.engine.dry_runs import rehearsal
         from assistant.wiring import build
 
         with rehearsal(build(self.settings, store=self.store)) as engine:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.weighing.rivals import Opinion
     from assistant.engine import Engine
-    from assistant.engine.lessons import Learned
+    from assistant.engine.learning import LearnedCase
     from assistant.logs.lines import Line
     from assistant.logs.tail import Ends
     from assistant.records import Citation, Diagnosis, Recall
@@ -213,7 +213,7 @@ def learn(
     why. Healthy cases (reason = "no_failure") are what new signatures must not match.
     """
     from assistant.diagnose.case import read_labels
-    from assistant.engine.lessons import learn_from
+    from assistant.engine.learning import learn_from
 
     labels = read_labels(folder)
     invocation = invocation_of(context)
@@ -252,13 +252,13 @@ def _engine(invocation: Invocation, *, dry_run: bool) -> Iterator[Engine]:
         yield invocation.engine()
 
 
-def _row(folder: Path, result: Learned) -> tuple[object, ...]:
+def _row(folder: Path, result: LearnedCase) -> tuple[object, ...]:
     name = result.label.folder.relative_to(folder) if result.label.folder != folder else result.label.folder.name
     diagnosed = "unreadable" if result.before is None else "right" if result.was_right else result.before.reason
     return (name, result.label.reason, diagnosed, result.incident, _outcome(result))
 
 
-def _outcome(result: Learned) -> str:
+def _outcome(result: LearnedCase) -> str:
     if result.problem or result.taught is None:
         return result.problem
     if result.taught.learned is not None:
@@ -266,7 +266,7 @@ def _outcome(result: Learned) -> str:
     return f"refused: {result.taught.refused}" if result.taught.refused else "remembered"
 
 
-def _object(folder: Path, result: Learned) -> dict[str, object]:
+def _object(folder: Path, result: LearnedCase) -> dict[str, object]:
     learned = result.taught.learned if result.taught is not None else None
     return {
         "case": str(result.label.folder.relative_to(folder)),

@@ -24,7 +24,7 @@ from assistant.cli.output import (
 
 if TYPE_CHECKING:
     from assistant.diagnose.learning.learn import Taught
-    from assistant.engine.confirm import Confirmed
+    from assistant.engine.learning import Confirmation
     from assistant.records import Call, Incident
     from assistant.store import Store
 
@@ -261,7 +261,7 @@ def confirm_incident(context: typer.Context, incident: Id, why: Why = "", cure: 
     It is then remembered, named when something like it comes, and counts for the learned rules that spoke in it. A diagnosis
     that memory or a model made becomes a signature on trial.
     """
-    from assistant.engine.confirm import confirm
+    from assistant.engine.learning import confirm
 
     _show(incident, confirm(invocation_of(context).engine(), incident, by=user(), why=why, cure=cure), as_json=as_json)
 
@@ -291,7 +291,7 @@ def correct_incident(
     The incident is remembered under the new reason, and its line becomes a signature on trial when it passes the proof: it must
     match nothing else that is known. Without --line Nightshift guesses which line shows it.
     """
-    from assistant.engine.confirm import confirm
+    from assistant.engine.learning import confirm
 
     engine = invocation_of(context).engine()
     correction = confirm(engine, incident, by=user(), reason=reason, action=action, lines=line or (), why=why, cure=cure)
@@ -304,7 +304,7 @@ def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back
 
     Learned rules that rest on it are retired. The incident itself, its diagnosis and the audit stay.
     """
-    from assistant.engine.confirm import take_back
+    from assistant.engine.learning import take_back
 
     engine = invocation_of(context).engine()
     removed = take_back(engine, incident, by=user(), why=why)
@@ -314,7 +314,7 @@ def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back
         print_line(f"incident {incident} is forgotten" if removed else f"incident {incident} was not remembered")
 
 
-def _show(incident: int, correction: Confirmed, *, as_json: bool) -> None:
+def _show(incident: int, correction: Confirmation, *, as_json: bool) -> None:
     if as_json:
         taught = correction.taught
         print_record(correction.diagnosis, incident=incident, learned=taught.learned, refused=taught.refused, judged=taught.judged)

@@ -299,7 +299,7 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
     Of a job that lives: from the newest checkpoint of now, whose contents are not read; which is chosen is decided when it fails.
     """
     from assistant.cli.context import user
-    from assistant.engine.again import as_the_same_job
+    from assistant.engine.retry_policy import as_the_same_job
     from assistant.errors import NightshiftError
     from assistant.recover.playbook import Wanted
     from assistant.recover.restart import attempt_of, plan_restart, submission_lines

@@ -87,7 +87,7 @@ def _trials(invocation: Invocation, chat: Any) -> list[ModelTrial]:
 
 def _opening(case: SummaryCase) -> str:
     """Return how the report without a model begins."""
-    from assistant.engine.brief import opening
+    from assistant.engine.report import opening
 
     return opening(case.summary, case.state, case.note)
 

@@ -19,7 +19,7 @@ from assistant.records import Verdict
 if TYPE_CHECKING:
     from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
-    from assistant.engine.leases import Leases
+    from assistant.engine.reconciliation import CordonLeases
     from assistant.records import Node, NodePattern, Sighting
 
 
@@ -321,9 +321,9 @@ def leases(
     if not settle:
         _list(engine, as_json)
         return
-    from assistant.engine.leases import Leases
+    from assistant.engine.reconciliation import CordonLeases
 
-    keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
+    keeper = CordonLeases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
     raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
 
 
@@ -351,15 +351,15 @@ def _list(engine: Engine, as_json: bool) -> None:
     print_table(("node", "state", "until", "expired", "by", "incident", "why"), rows, colour_of=1)
 
 
-def _settle(leases: Leases, as_json: bool) -> Exit:
-    from assistant.engine.leases import Ending
+def _settle(leases: CordonLeases, as_json: bool) -> Exit:
+    from assistant.engine.reconciliation import CordonEnding
 
     codes = {
-        Ending.KEPT: Exit.ERROR,
-        Ending.ESCALATED: Exit.ERROR,
-        Ending.REFUSED: Exit.REFUSED,
-        Ending.WAITS: Exit.WAITS,
-        Ending.UNKNOWN: Exit.TRY_AGAIN,
+        CordonEnding.KEPT: Exit.ERROR,
+        CordonEnding.ESCALATED: Exit.ERROR,
+        CordonEnding.REFUSED: Exit.REFUSED,
+        CordonEnding.WAITS: Exit.WAITS,
+        CordonEnding.UNKNOWN: Exit.TRY_AGAIN,
     }
     settled = leases.settle()
     for result in settled:
@@ -372,7 +372,7 @@ def _settle(leases: Leases, as_json: bool) -> Exit:
     return max((codes.get(result.ending, Exit.DONE) for result in settled), default=Exit.DONE)
 
 
-def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
+def _foresee(leases: CordonLeases, as_json: bool, *, approved_by: str | None) -> Exit:
     """Print what settling would do, and return what the policy says to it; nothing is tested, so which of both it is stays open."""
     codes = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
     due, code = leases.due(), Exit.DONE
@@ -407,7 +407,7 @@ def ledger(
     A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
     """
     from assistant.diagnose.learning.ledger import patterns, scores
-    from assistant.engine.ledger import fleet, known_traits
+    from assistant.engine.node_ledger import fleet, known_traits
 
     engine = invocation_of(context).engine()
     now = engine.clock.now()

@@ -20,7 +20,7 @@ from assistant.cli.context import Json, app, examples, invocation_of, one_of
 from assistant.cli.output import Exit, print_json, print_line, print_pairs, print_record, print_table
 from assistant.config import Settings, WatchSettings
 from assistant.content.playbooks import ClusterFixture, Fixture, Happening, Playbook, choose_playbook, playbooks
-from assistant.engine.untold import untold
+from assistant.engine.dry_runs import silent_log
 from assistant.errors import Unavailable
 from assistant.policy import Mode, load_policy
 from assistant.ports import JumpingClock
@@ -251,7 +251,7 @@ def play_fixture(
     """
     if fixture.cluster is None:
         raise ValueError(f"fixture {fixture.name!r} has no cluster to be played on")
-    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder, untold():
+    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder, silent_log():
         stage = _Stage(Path(folder), playbook, fixture.cluster, site, knowledge)
         stage.play()
         incidents = tuple(reversed(stage.engine.store.incidents()))

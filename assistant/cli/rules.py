@@ -221,7 +221,7 @@ def learn_rules(
 
 def _writer(invocation: Invocation) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
-    from assistant.engine.masking import mask_for
+    from assistant.engine.report import mask_for
     from assistant.llm.models import FILTER, identity, is_set, open_chat
 
     model = invocation.settings.model

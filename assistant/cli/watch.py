@@ -34,7 +34,7 @@ from assistant.records import CallStatus, EventKind, IncidentState
 if TYPE_CHECKING:
     from assistant.daemon.status import Status
     from assistant.engine import Engine
-    from assistant.engine.plan import Plan
+    from assistant.engine.dry_runs import Plan
     from assistant.records import Incident
 
 
@@ -49,7 +49,7 @@ AGAIN_S = 10.0
 
 def owner() -> str:
     """Return the name under which this process holds incidents."""
-    from assistant.engine.lease import owner_name
+    from assistant.engine.ownership import owner_name
 
     return owner_name(f"cli:{user()}")
 
@@ -160,14 +160,14 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, after_recov
         if candidate.state.ended:
             raise UsageError(f"incident {number} has ended: {candidate.state}. {candidate.note}".rstrip(". "))
         return candidate
-    from assistant.engine.requested import requested
+    from assistant.engine.intake import requested_incident
 
-    return requested(engine, job_id, by=f"cli:{user()}", again=after_recovery)
+    return requested_incident(engine, job_id, by=f"cli:{user()}", repeat=after_recovery)
 
 
 def plan_of(engine: Engine, incident: Incident) -> Plan:
     """Return what would be done about an incident; give the engine of `Invocation.rehearsal`, so that nothing is kept."""
-    from assistant.engine.plan import plan
+    from assistant.engine.dry_runs import plan
 
     return plan(engine, incident.id, by=f"cli:{user()}")
 

@@ -31,8 +31,7 @@ from assistant.daemon.journal import Systemd
 from assistant.daemon.pass_reports import pass_listeners
 from assistant.daemon.pass_result import JudgedTroubles, PassListener, PassResult, TroubleJudge
 from assistant.engine import Engine
-from assistant.engine.leadership import SEEK_S, Leader
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import SEEK_S, Leader, owner_name
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.policy import short_digest
 from assistant.records import Incident
@@ -162,7 +161,7 @@ class Watchdog:
         self._fly("leases", self.engine.settle_leases)
         self._fly("outages", lambda: self.engine.outages.look(self.engine))
         self._fly("good runs", self._learn)
-        self._fly("asked", lambda: self.engine.asked.look(self.engine, self.engine.watcher.jobs))
+        self._fly("escalated", lambda: self.engine.escalated.look(self.engine, self.engine.watcher.jobs))
         self._fly("processes", lambda: self.engine.process_looks.look(self.engine, self.engine.watcher.jobs))
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {work_name: flight for work_name, flight in self._flying.items() if not flight.done()}

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
-from assistant.engine.advice import note_of
+from assistant.engine.intake import note_of
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
 from assistant.recover.page_facts import PageFacts, advice_left, facts_of_page, summary_now

@@ -20,7 +20,7 @@ from assistant.content.reasons import reasons
 from assistant.daemon.delivery import urls_of
 from assistant.daemon.journal import Systemd
 from assistant.daemon.pass_result import PassListener, PassResult
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.errors import ConfigError, StoreError
 from assistant.gate.stops import stopped_by
 from assistant.policy import PolicyInForce, PolicyStanding

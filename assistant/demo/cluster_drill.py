@@ -24,8 +24,8 @@ from assistant.content.faults import Drill, cluster_faults
 from assistant.demo.rehearsal import RehearsalResult, differences
 from assistant.display import line
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
-from assistant.engine.times import times_of
+from assistant.engine.ownership import owner_name
+from assistant.engine.report import times_of
 from assistant.errors import ConfigError, Denied, NightshiftError, Unavailable
 from assistant.gate.stops import stopped_by
 from assistant.logs.metrics import metric_points

@@ -19,7 +19,7 @@ from assistant.content.faults import Fault, find_fault
 from assistant.content.reading import shipped
 from assistant.demo.rehearsal import NODES, POLL_S, STEPS
 from assistant.display import line
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.errors import NightshiftError
 from assistant.ports import SystemClock
 from assistant.schedulers.drill import arm, demo_job

@@ -27,9 +27,8 @@ from assistant.config import Settings, WatchSettings
 from assistant.content.faults import Expect, Fault
 from assistant.display import json_text, line
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
-from assistant.engine.report import report
-from assistant.engine.times import Times, times_of
+from assistant.engine.ownership import owner_name
+from assistant.engine.report import Times, report, times_of
 from assistant.errors import StoreError
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import LogFollower

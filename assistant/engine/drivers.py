@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.content.playbooks import DRIVER
-from assistant.engine.black_holes import OUT, make_cordons, with_left_files
+from assistant.engine.faulty_nodes import OUT_OF_SERVICE, make_cordons, with_left_files
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job, JobState
 from assistant.recover.driver_reruns import LOG_BYTES, goes_on_words, jobs_named_by
@@ -54,7 +54,7 @@ MOST_NAMED = 4
 
 
 class DriverTurn(NamedTuple):
-    """What a job of a driver, or a driver, does now."""
+    """How a job of a driver, or the driver itself, is treated in this pass."""
 
     waits: str = ""
     """Why nothing is done yet."""
@@ -67,7 +67,7 @@ class DriverTurn(NamedTuple):
 
 
 def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> DriverTurn:
-    """Return what follows from that a job was submitted by another one, or submitted others; empty where neither is known."""
+    """Return how a job is treated that a driver submitted, or that is a driver; empty where neither is known."""
     if engine.replays or incident.kind is not EventKind.JOB_ENDED or incident.job is None:
         return DriverTurn()
     try:
@@ -192,7 +192,7 @@ def _restart_problem(job: Job, causes: Sequence[Diagnosis], many: int, *, is_res
 
 
 def _joint_cause(engine: Engine, incident: Incident, job: Job, causes: Sequence[Diagnosis]) -> Diagnosis:
-    """Return one diagnosis of what several jobs of a driver failed of, with nodes whose disks others have filled."""
+    """Return the diagnosis that the failed jobs of a driver share, with nodes whose disks other users have filled."""
     first = next((cause for cause in causes if cause.faulty_nodes), causes[0])
     nodes = {finding.node: finding for cause in causes for finding in cause.nodes}
     places = tuple(dict.fromkeys(place for cause in causes for place in cause.where))
@@ -223,7 +223,7 @@ def _set_aside_first(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
 
 
 def _in_service(engine: Engine, nodes: Collection[str]) -> list[str]:
-    return [node.name for node in engine.scheduler.nodes() if node.name in nodes and node.state not in OUT]
+    return [node.name for node in engine.scheduler.nodes() if node.name in nodes and node.state not in OUT_OF_SERVICE]
 
 
 def _at_work(engine: Engine, job: Job) -> Job | None:

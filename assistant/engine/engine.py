@@ -14,13 +14,11 @@ from assistant.content.playbooks import Playbook, choose_playbook, playbooks
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import judge
 from assistant.diagnose.weighing.rivals import Opinion
-from assistant.engine import again, ledger, routine
-from assistant.engine.advice import hand_over
-from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
-from assistant.engine.completed import CompletedJobs, with_hidden_end, with_hidden_failure
-from assistant.engine.confirm import confirm_recovered
+from assistant.engine import reconciliation, retry_policy
+from assistant.engine.evidence import with_cluster_evidence
 from assistant.engine.gather import (
     gather,
+    in_spite_of_its_end,
     parent_of,
     probe,
     read_facts,
@@ -28,21 +26,24 @@ from assistant.engine.gather import (
     with_held_nodes,
     worth_probing,
 )
-from assistant.engine.lease import kept_lease
-from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.engine.left_open import outlives_incident, tidy_left_open
-from assistant.engine.looked_again import AskedIncidents
-from assistant.engine.outages import Outages, Turn, interrupted_calls, tried_by_restart
-from assistant.engine.outlived import still_runs
-from assistant.engine.process_looks import ProcessLooks
-from assistant.engine.requeues import RequeueRecords
-from assistant.engine.same_cause import open_or_join
-from assistant.engine.senders import in_spite_of_its_end
-from assistant.engine.settled import as_proven
-from assistant.engine.settlement import finished_training, lost_training, settled_elsewhere
-from assistant.engine.surroundings import with_surroundings
-from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on, waiting_job
-from assistant.engine.wrong_starts import stopped_here, wrong_start_before
+from assistant.engine.intake import hand_over, open_or_join
+from assistant.engine.learning import confirm_recovered
+from assistant.engine.node_ledger import record_in_ledger, with_patterns
+from assistant.engine.outages import Outages, Turn, tried_by_restart
+from assistant.engine.outcomes import settlement
+from assistant.engine.outcomes.completed_jobs import (
+    CompletedJobs,
+    GoodRuns,
+    count_folded,
+    task_of,
+    with_hidden_end,
+    with_hidden_failure,
+)
+from assistant.engine.outcomes.job_processes import ProcessLooks, still_runs
+from assistant.engine.outcomes.living_jobs import close_if_resumed, close_resumed, waiting_job
+from assistant.engine.outcomes.requeues import RequeueRecords
+from assistant.engine.outcomes.restart_verdict import verified_end
+from assistant.engine.ownership import kept_lease
 from assistant.errors import (
     Denied,
     Fenced,
@@ -56,11 +57,10 @@ from assistant.errors import (
     UsageError,
 )
 from assistant.gate import Gate
-from assistant.gate.stops import BY as BREAKER
 from assistant.gate.stops import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome
 from assistant.recover.budget import Budget, failing_step, restart_budget
 from assistant.recover.dependencies import never_begin
 from assistant.recover.directives import directives_of
@@ -69,7 +69,6 @@ from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.restart import interactive_note
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import KnownIncidents, Trouble
 from assistant.watch.watcher import Watcher
@@ -96,8 +95,8 @@ class Engine:
     """Asked where the rules are silent or doubtful."""
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
-    asked: AskedIncidents = field(default_factory=AskedIncidents)
-    good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
+    escalated: settlement.EscalatedIncidents = field(default_factory=settlement.EscalatedIncidents)
+    good_runs: GoodRuns = field(default_factory=GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
     process_looks: ProcessLooks = field(default_factory=ProcessLooks)
     requeues: RequeueRecords = field(default_factory=RequeueRecords)
@@ -115,12 +114,12 @@ class Engine:
 
     @cached_property
     def shipped(self) -> Knowledge:
-        """What the files know about failures, compiled."""
+        """The knowledge about failures that is shipped or in files of the site, compiled."""
         return Knowledge.load(self.site)
 
     @property
     def knowledge(self) -> Knowledge:
-        """Everything that is known about failures: the files, and what was learned since, for any task."""
+        """All knowledge about failures: that of files, and the rules that were learned for any task."""
         return self.knowledge_of("")
 
     def knowledge_of(self, task: str) -> Knowledge:
@@ -141,9 +140,9 @@ class Engine:
         """Return the incident of an event: a new one, or the one that it joins."""
         incident, new = open_or_join(self.store, event, job := self._job(event.job), parent=self.parents(self.store, job))
         if not new:
-            return again.proven_since(self.store, incident, event)
+            return retry_policy.proven_since(self.store, incident, event)
         self.store.mark_stage(incident.id, "opened")
-        if settled := stopped_here(self.store, incident, event):
+        if settled := settlement.stopped_here(self.store, incident, event):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return self.store.incident(incident.id)
         logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
@@ -170,14 +169,14 @@ class Engine:
         ends = self.resume(owner=owner)
         self.outages.look(self)
         self.good_runs.look(self)
-        self.asked.look(self, self.watcher.jobs)
+        self.escalated.look(self, self.watcher.jobs)
         self.process_looks.look(self, self.watcher.jobs)
         try:
             settled = self.settle_leases()
         except Unavailable as error:
             logger.warning("cordons that ran out stay as they are: %s", error)
             return ends
-        return ends + [self.store.incident(one.incident) for one in settled if one.incident is not None]
+        return ends + [self.store.incident(cordon.incident) for cordon in settled if cordon.incident is not None]
 
     def look(self) -> list[Incident]:
         """Look at the cluster once and return the incidents that were opened for what is new.
@@ -186,34 +185,34 @@ class Engine:
             Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
-        events = chain(list(self._unopened.values()), self.watcher.found(known=self._known()))
-        seen = [incident for event in events if (incident := self._opened(event)) is not None]
-        if self._unopened and not seen:
+        events = chain(list(self._unopened.values()), self.watcher.found(known=self._known_incidents()))
+        incidents = [incident for event in events if (incident := self._opened(event)) is not None]
+        if self._unopened and not incidents:
             self._must_be_writable()
         self.requeues.look(self, self.watcher.jobs)
-        close_what_went_on(self)
+        close_resumed(self)
         open_if_due(self.store, self.gate.policy)
-        return list({incident.id: incident for incident in seen if incident.id not in before}.values())
+        return list({incident.id: incident for incident in incidents if incident.id not in before}.values())
 
     def _opened(self, event: Event) -> Incident | None:
         """Return the incident of an event; None when it cannot be opened, which is told and tried again at the next look."""
-        what = f"{event.kind} of {f'job {event.job}' if event.job else event.node or event.service}"
+        subject = f"{event.kind} of {f'job {event.job}' if event.job else event.node or event.service}"
         try:
             incident = self.open(event)
         except (Fenced, Unavailable):
             raise
         except Exception as error:
-            logger.exception("%s: its incident could not be opened", what)
-            self._unopened[what, event.attempt] = event
-            self.troubles.append(Trouble(what, f"{what}: its incident could not be opened: {type(error).__name__}: {error}"))
+            logger.exception("%s: its incident could not be opened", subject)
+            self._unopened[subject, event.attempt] = event
+            self.troubles.append(Trouble(subject, f"{subject}: its incident could not be opened: {type(error).__name__}: {error}"))
             return None
-        self._unopened.pop((what, event.attempt), None)
+        self._unopened.pop((subject, event.attempt), None)
         return incident
 
     def taken_troubles(self) -> list[Trouble]:
         """Return what single events and incidents failed at since the last call of this."""
-        taken, self.troubles = self.troubles, []
-        return taken
+        troubles, self.troubles = self.troubles, []
+        return troubles
 
     def _must_be_writable(self) -> None:
         """Raise StoreError where the store cannot be written at all: that befalls all events, and not this one."""
@@ -222,24 +221,24 @@ class Engine:
 
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and with which no playbook goes on."""
-        self.troubles += tidy_left_open(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
+        self.troubles += reconciliation.reconcile_orphans(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
-        for call in [*self.store.allowed(), *filter(partial(outlives_incident, self), self.store.allowed_steps())]:
+        for call in [*self.store.allowed(), *filter(partial(reconciliation.outlives_incident, self), self.store.allowed_steps())]:
             try:
                 outcomes.append(self.gate.go_on(call.id))
             except (Denied, Parked, Unavailable, StoreBusy, UsageError) as error:
                 logger.warning("call=%s was allowed and not made: %s", call.id, error)
         return outcomes
 
-    def settle_leases(self, *, by: str = WATCH) -> list[Settled]:
-        """Lift or renew the cordons of ours that have run out, and return what came of each; see `engine.leases`.
+    def settle_leases(self, *, by: str = reconciliation.WATCH) -> list[reconciliation.SettledCordon]:
+        """Lift or renew the cordons of this store that have run out, and return how each was settled.
 
         Args:
             by: The person who asks for it, `cli:alice`; they are told of every node, the watch only of what is new.
         """
-        if by == WATCH and why_open(self.store):
+        if by == reconciliation.WATCH and why_open(self.store):
             return []
-        return Leases(self.store, self.gate, self.scheduler, self.clock, by).settle()
+        return reconciliation.CordonLeases(self.store, self.gate, self.scheduler, self.clock, by).settle()
 
     def resume(self, *, owner: str) -> list[Incident]:
         """Work on every unfinished incident, oldest first, and return where each stands now.
@@ -291,25 +290,15 @@ class Engine:
             by: The person who asked for it, `cli:alice`: the policy then asks them instead of refusing in observe mode.
             until: Asked between two stages; it stops there when true, and goes on exactly there the next time.
         """
-        with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
+        with kept_lease(self.store, incident_id, owner, self.lease_s) as has_lease:
             try:
-                if held:
-                    self._settle_interrupted(incident_id)
-                while held and not until() and self._advance(self.store.incident(incident_id), by):
+                if has_lease:
+                    reconciliation.settle_interrupted_calls(self, incident_id)
+                while has_lease and not until() and self._advance(self.store.incident(incident_id), by):
                     pass
             except (Unavailable, TargetBusy) as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
         return self.store.incident(incident_id)
-
-    def _settle_interrupted(self, incident_id: int) -> None:
-        """Find out what came of calls that a crash left open; of a playbook, too: its step may not come again."""
-        for call in interrupted_calls(self, incident_id):
-            try:
-                self.gate.resolve(call)
-            except Unavailable:
-                if call.step is None and find_tool(call.tool).risk > Risk.READ:
-                    raise
-                logger.info("incident=%s call=%s %s still has no answer", incident_id, call.id, call.tool)
 
     def diagnose(self, incident_id: int) -> Diagnosis:
         """Gather evidence, diagnose and keep the diagnosis."""
@@ -317,41 +306,47 @@ class Engine:
         job = self._job(incident.job)
         with reading_as(job.account if job is not None else ""):
             case = gather(self.store, self.gate, incident, job, self.watcher.jobs)
-            knowledge = self.knowledge_of(routine.task_of(job))
+            knowledge = self.knowledge_of(task_of(job))
             facts = read_facts(self.store, incident, case, knowledge)
-        found = judge(facts, knowledge, self.opinions)
-        if job is not None and worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
-            facts = replace(facts, case=replace(case, probes=told))
-            found = judge(facts, knowledge, self.opinions)
-        routine.count_folded(self.store, facts)
-        found = with_held_nodes(suspected(found, case.event), case.event, job)
-        found = with_surroundings(self, incident, found, job)
-        found = with_hidden_end(ledger.with_patterns(self.store, self.scheduler, incident, found, job), job)
-        self.store.add_diagnosis(incident_id, found)
-        ledger.keep(self.store, self.scheduler, incident, found, job)
+        diagnosis = judge(facts, knowledge, self.opinions)
+        if job is not None and worth_probing(diagnosis, job) and (probe_lines := probe(self.store, self.gate, incident, job)):
+            facts = replace(facts, case=replace(case, probes=probe_lines))
+            diagnosis = judge(facts, knowledge, self.opinions)
+        count_folded(self.store, facts)
+        diagnosis = with_held_nodes(suspected(diagnosis, case.event), case.event, job)
+        diagnosis = with_cluster_evidence(self, incident, diagnosis, job)
+        diagnosis = with_hidden_end(with_patterns(self.store, self.scheduler, incident, diagnosis, job), job)
+        self.store.add_diagnosis(incident_id, diagnosis)
+        record_in_ledger(self.store, self.scheduler, incident, diagnosis, job)
         self.store.mark_stage(incident_id, "diagnosed")
-        logger.info("incident=%s diagnosed reason=%s confidence=%.2f by=%s", incident_id, found.reason, found.confidence, found.by)
-        return found
+        logger.info(
+            "incident=%s diagnosed reason=%s confidence=%.2f by=%s",
+            incident_id,
+            diagnosis.reason,
+            diagnosis.confidence,
+            diagnosis.by,
+        )
+        return diagnosis
 
     def playbook_for(self, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
         """Return the playbook for a diagnosis, or None and why there is none to run."""
-        chosen = choose_playbook(diagnosis, self.playbooks)
-        if chosen is None:
+        playbook = choose_playbook(diagnosis, self.playbooks)
+        if playbook is None:
             return None, f"no playbook handles {diagnosis.reason}"
         if job is not None and job.ended_badly and job.interactive:
             return None, interactive_note(job)
-        if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
+        if job is not None and job.ended_badly and not playbook.step and str(playbook.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
             return None, in_spite_of_its_end(diagnosis, job)
-        if not chosen.restarts:
-            return chosen, ""
-        budget = self.budget(chosen, diagnosis, job)
-        return (chosen, "") if budget.allowed else (None, budget.why)
+        if not playbook.restarts:
+            return playbook, ""
+        budget = self.budget(playbook, diagnosis, job)
+        return (playbook, "") if budget.allowed else (None, budget.why)
 
     def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
         since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
-        past = self.store.attempts(again.cause_key(diagnosis, job), since)
+        past = self.store.attempts(retry_policy.cause_key(diagnosis, job), since)
         return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=directives_of(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
@@ -360,7 +355,7 @@ class Engine:
             return False  # its members are worked on
         if incident.state is IncidentState.OPEN:
             return self._diagnosed(incident)
-        if not incident.state.ended and (self._stopped(incident, by) or close_if_it_goes_on(self, incident)):
+        if not incident.state.ended and (self._stopped(incident, by) or close_if_resumed(self, incident)):
             return False
         if incident.state is IncidentState.DIAGNOSED:
             return self._planned(incident, by)
@@ -368,42 +363,40 @@ class Engine:
 
     def _stopped(self, incident: Incident, by: str | None) -> bool:
         """Hold an incident while the breaker is open, drop it once it was reset; a person at a door may go on with it."""
-        left_over = stale(self.store, incident) is not None
+        left_over = retry_policy.left_since(self.store, incident) is not None
         if by is not None and sits_at_a_door(by):
             if left_over or why_open(self.store):
-                self.store.mark_stage(incident.id, TAKEN_UP)
+                self.store.mark_stage(incident.id, retry_policy.TAKEN_UP_BY_PERSON)
             return False
         if left_over:
             job = self._job(incident.job)
-            state, note = how_it_stands(incident, job, self.scheduler.jobs())
-            for waiting in self.store.approvals():
-                if self.store.call(waiting.call).incident == incident.id:
-                    self.store.answer(waiting.id, Verdict.DENY, BREAKER, why="the breaker had opened since")
+            state, note = retry_policy.state_after_reset(incident, job, self.scheduler.jobs())
+            retry_policy.deny_after_reset(self.store, incident)
             if state is IncidentState.ESCALATED:
                 self._escalate(incident, note)
             else:
                 self.store.set_state(incident.id, state, note=note)
             return True
-        if note := held_by(self.store, incident):
-            self.store.mark_stage(incident.id, HELD)
+        if note := retry_policy.held_by(self.store, incident):
+            self.store.mark_stage(incident.id, retry_policy.HELD_BY_BREAKER)
             self._note_state(incident, incident.state, note)
         return bool(note)
 
     def _diagnosed(self, incident: Incident) -> bool:
-        found = self.diagnose(incident.id)
-        self.store.set_state(incident.id, IncidentState.DIAGNOSED, note=found.summary)
+        diagnosis = self.diagnose(incident.id)
+        self.store.set_state(incident.id, IncidentState.DIAGNOSED, note=diagnosis.summary)
         return True
 
     def _planned(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
-        if settled := settled_elsewhere(self, incident, diagnosis):
+        if settled := settlement.settled_elsewhere(self, incident, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
         if turn.settled:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=turn.settled)
             return False
-        over = lost_training(self, incident, job) or wrong_start_before(self.store, incident)
+        over = settlement.lost_training(self, incident, job) or settlement.wrong_start_before(self.store, incident)
         over = over or waiting_job(self, incident, job) or turn.over
         if over := over or still_runs(self, incident, job, diagnosis):
             self._escalate(incident, over)
@@ -411,47 +404,51 @@ class Engine:
         if turn.note:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
-        again.credit_progress(self.store, incident, diagnosis, job)
-        if (training := finished_training(self, incident, job, diagnosis)).note:
+        retry_policy.credit_progress(self.store, incident, diagnosis, job)
+        if (training := settlement.finished_training(self, incident, job, diagnosis)).note:
             if training.needs_owner:
                 self._escalate(incident, training.note)
             else:
                 self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False
-        shared, (chosen, why) = turn.incident, self.outages.playbook_of(self, turn, diagnosis, job)
-        if chosen is not None and chosen.restarts and by is None:
-            said = again.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
-            if not said and not chosen.can_move and not tried_by_restart(shared):
-                said = again.refutation(self.store, incident, diagnosis)
-            chosen, why = (None, said) if said else (chosen, why)
-        if chosen is None:
+        shared, (playbook, why) = turn.incident, self.outages.playbook_of(self, turn, diagnosis, job)
+        if playbook is not None and playbook.restarts and by is None:
+            objection = retry_policy.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
+            if not objection and not playbook.can_move and not tried_by_restart(shared):
+                objection = retry_policy.refutation(self.store, incident, diagnosis)
+            playbook, why = (None, objection) if objection else (playbook, why)
+        if playbook is None:
             self._escalate(incident, why)
             return False
-        waits = again.back_off(self.budget(chosen, diagnosis, job), self.clock.now()) if by is None and chosen.restarts else ""
-        if waits or (shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared))):
+        waits = (
+            retry_policy.back_off(self.budget(playbook, diagnosis, job), self.clock.now())
+            if by is None and playbook.restarts
+            else ""
+        )
+        if waits or (shared is not None and playbook.restarts and (waits := self.outages.take_turn(self, shared))):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
-        note = f"playbook {chosen.name}: {chosen.title}"
-        self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
+        note = f"playbook {playbook.name}: {playbook.title}"
+        self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=playbook.name, digest=playbook.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
-        chosen = self.playbooks.get(incident.playbook or "")
-        if chosen is None or chosen.digest != incident.playbook_digest:
+        playbook = self.playbooks.get(incident.playbook or "")
+        if playbook is None or playbook.digest != incident.playbook_digest:
             self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
             return False
-        values = again.situation_of(self.store, incident, diagnosis, job)
+        values = retry_policy.situation_of(self.store, incident, diagnosis, job)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            way = partial(again.as_the_same_job, self.scheduler)
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
-            ended = as_proven(self, incident, diagnosis, ended, by=by or f"playbook:{chosen.name}")
+            way = partial(retry_policy.as_the_same_job, self.scheduler)
+            ended = run_playbook(incident, playbook, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
+            ended = verified_end(self, incident, diagnosis, ended, by=by or f"playbook:{playbook.name}")
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
-        if ended.state is not IncidentState.ESCALATED or not close_if_it_goes_on(self, incident):
+        if ended.state is not IncidentState.ESCALATED or not close_if_resumed(self, incident):
             self._settle(incident, diagnosis, job, ended)
         return False
 
@@ -459,13 +456,13 @@ class Engine:
         """Write down where a playbook stands or how it ended."""
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
-            self.store.add_attempt(again.cause_key(diagnosis, job), incident=incident.id, step=failing_step(diagnosis))
+            self.store.add_attempt(retry_policy.cause_key(diagnosis, job), incident=incident.id, step=failing_step(diagnosis))
         if ended.state is IncidentState.RECOVERED:
             self.store.mark_stage(incident.id, "recovered")
             confirm_recovered(self, incident, diagnosis)
         self._note_state(incident, ended.state, ended.note)
         if ended.state.ended:
-            ledger.keep(self.store, self.scheduler, incident, diagnosis, job)  # with what the probes read meanwhile
+            record_in_ledger(self.store, self.scheduler, incident, diagnosis, job)  # with what the probes read meanwhile
         logger.info("incident=%s %s: %s", incident.id, ended.state, ended.note)
 
     def _escalate(self, incident: Incident, why: str) -> None:
@@ -478,10 +475,10 @@ class Engine:
             self.store.set_state(incident.id, state, note=note)
 
     def _diagnosis(self, incident: Incident) -> Diagnosis:
-        found = self.store.diagnosis(incident.id)
-        if found is None:
+        diagnosis = self.store.diagnosis(incident.id)
+        if diagnosis is None:
             raise StoreError(f"incident {incident.id} is {incident.state} and has no diagnosis: run `nightshift audit verify`")
-        return found
+        return diagnosis
 
     def _job(self, job_id: str | None) -> Job | None:
         """Return the job; None when the scheduler surely knows none of that id."""
@@ -492,9 +489,9 @@ class Engine:
         except ToolError:
             return None
 
-    def _known(self) -> KnownIncidents:
+    def _known_incidents(self) -> KnownIncidents:
         """Return which attempts have an incident; read anew only when something has happened since."""
         mark = self.store.audit_mark()
         if self._known_at is None or self._known_at[0] != mark:
-            self._known_at = (mark, again.known_incidents(self.store))
+            self._known_at = (mark, retry_policy.known_incidents(self.store))
         return self._known_at[1]

@@ -1,4 +1,7 @@
-"""Bring the evidence of one attempt together, by reading calls through the gate."""
+"""Bring the evidence of one attempt together, by reading calls through the gate, and name who ended the job.
+
+`ask` is the reading call that the modules of `evidence/` make, too: its answer is kept as evidence of the incident.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ from assistant.diagnose.weighing.training_failure import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
-from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind, Whereabouts
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
+from assistant.schedulers.slurm_jobs import killer_in
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
@@ -68,9 +72,9 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     log = job.log if job is not None else None
     logs = _logs(store, incident, job)
     if log is not None:
-        size, known = _size_of(log, job)
+        size, size_words = _size_of(log, job)
         facts = {"path": str(log), "size_bytes": size, "account": job.account if job is not None else ""}
-        store.add_evidence(incident.id, "job log", known, facts)
+        store.add_evidence(incident.id, "job log", size_words, facts)
     event = _strongest(store.events(incident.id))
     if event is not None and event.kind is EventKind.HANG and job is not None and not job.state.ended:
         _keep_second_look(store, gate, incident, event)
@@ -122,11 +126,15 @@ def neighbours_of(job: Job | None, jobs: Sequence[Job]) -> tuple[Job, ...]:
     if job is None or job.started is None:
         return ()
     nodes, ended = {*job.nodes}, job.ended
-    beside = [one for one in jobs if one.id != job.id and one.started is not None and nodes & {*one.nodes}]
+    neighbours = [
+        neighbour for neighbour in jobs if neighbour.id != job.id and neighbour.started is not None and nodes & {*neighbour.nodes}
+    ]
     return tuple(
-        one
-        for one in beside
-        if one.started is not None and (ended is None or one.started <= ended) and (one.ended is None or one.ended >= job.started)
+        neighbour
+        for neighbour in neighbours
+        if neighbour.started is not None
+        and (ended is None or neighbour.started <= ended)
+        and (neighbour.ended is None or neighbour.ended >= job.started)
     )
 
 
@@ -192,83 +200,91 @@ def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event
     facts = {
         name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks", "stopped", "unrun") if name in event.detail
     }
-    if not any(one.source == "second look" for one in store.evidence(incident.id)):
+    if not any(evidence.source == "second look" for evidence in store.evidence(incident.id)):
         store.add_evidence(incident.id, "second look", str(event.detail.get("witness", "")), facts)
 
 
-def suspected(found: Diagnosis, event: Event | None) -> Diagnosis:
+def suspected(diagnosis: Diagnosis, event: Event | None) -> Diagnosis:
     """Return a diagnosis with the nodes whose ranks stand apart in a hang: where to look first, never a reason to cordon."""
     nodes = (
         tuple(str(node) for node in event.detail.get("suspects", ())) if event is not None and event.kind is EventKind.HANG else ()
     )
     if not nodes or event is None:
-        return found
+        return diagnosis
     apart = NodePattern(PatternKind.DIFFERS, nodes, str(event.detail.get("witness", "")))
     unrun = str(event.detail.get("unrun") or "")
-    summary = f"{found.summary} {unrun[0].upper()}{unrun[1:]}." if unrun else found.summary
-    return replace(found, patterns=(*found.patterns, apart), summary=summary)
+    summary = f"{diagnosis.summary} {unrun[0].upper()}{unrun[1:]}." if unrun else diagnosis.summary
+    return replace(diagnosis, patterns=(*diagnosis.patterns, apart), summary=summary)
 
 
-def with_held_nodes(found: Diagnosis, event: Event | None, job: Job | None) -> Diagnosis:
+def with_held_nodes(diagnosis: Diagnosis, event: Event | None, job: Job | None) -> Diagnosis:
     """Return a diagnosis that says that the program of a job failed and that its batch script still holds the nodes."""
     silent = event is not None and event.kind is EventKind.HANG
-    if not silent or event is None or job is None or job.state.ended or found.reason in ("hang", "slow_job", "no_failure"):
-        return found
+    if not silent or event is None or job is None or job.state.ended or diagnosis.reason in ("hang", "slow_job", "no_failure"):
+        return diagnosis
     programs = event.detail.get("programs") or {}
-    named = "; ".join(f"{node}: {', '.join(names)}" for node, names in list(programs.items())[:2])
+    program_words = "; ".join(f"{node}: {', '.join(names)}" for node, names in list(programs.items())[:2])
     nodes = f"{len(job.nodes)} node{'s' * (len(job.nodes) != 1)}"
     if event.detail.get("gone"):
-        said = f"No program of job {job.id} runs any more ({named}): its batch script waits, and holds {nodes}."
+        sentence = f"No program of job {job.id} runs any more ({program_words}): its batch script waits, and holds {nodes}."
     else:
-        said = f"Job {job.id} is still running and holds {nodes}" + (f" ({named})." if named else ".")
-    return replace(found, summary=f"{found.summary} {said}", advice=f"{said} {found.advice}")
+        sentence = f"Job {job.id} is still running and holds {nodes}" + (f" ({program_words})." if program_words else ".")
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
 
 
-def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
+def with_no_checkpoint(diagnosis: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
     """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing.
 
     Where the training is over it says where the result lies, if the log has not said so.
     """
-    if job is None or job.spec is None or not job.state.ended or found.reason == "no_failure":
-        return found
+    if job is None or job.spec is None or not job.state.ended or diagnosis.reason == "no_failure":
+        return diagnosis
     try:
         search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
     except (NightshiftError, OSError):
-        return found
-    if found.tail:
-        return _with_result(found, search)
-    if found.reason == "loss_spike":
-        return _with_checkpoint_before(found, search)
+        return diagnosis
+    if diagnosis.tail:
+        return _with_result(diagnosis, search)
+    if diagnosis.reason == "loss_spike":
+        return _with_checkpoint_before(diagnosis, search)
     if search.state is not SaveState.NEVER_SAVED:
-        return found
+        return diagnosis
     if search.stateless:
-        return without_checkpoint(found, "It keeps no state: a restart loses only what it was at.")
+        return without_checkpoint(diagnosis, "It keeps no state: a restart loses only what it was at.")
     if search.pieces:
-        return without_checkpoint(found, f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}")
-    cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
-    return without_checkpoint(found, f"It never saved a checkpoint. {cost}")
+        return without_checkpoint(diagnosis, f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}")
+    cost = cost_of_beginning(job, diagnosis.step, gpu_hours(job, now), search.programs, diagnosis.action)
+    return without_checkpoint(diagnosis, f"It never saved a checkpoint. {cost}")
 
 
-def _with_result(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
-    newest = max(search.inventory.checkpoints, key=lambda one: one.step, default=None) if search.inventory is not None else None
+def _with_result(diagnosis: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+    newest = (
+        max(search.inventory.checkpoints, key=lambda checkpoint: checkpoint.step, default=None)
+        if search.inventory is not None
+        else None
+    )
     if newest is None:
-        said = "" if RESULT_LIES in found.summary else "Where its result lies is not known."
+        sentence = "" if RESULT_LIES in diagnosis.summary else "Where its result lies is not known."
     else:
-        said = f"Its newest checkpoint is {newest.path}."
-    return replace(found, summary=f"{found.summary} {said}".strip(), advice=f"{found.advice} {said}".strip())
+        sentence = f"Its newest checkpoint is {newest.path}."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}".strip(), advice=f"{diagnosis.advice} {sentence}".strip())
 
 
-def _with_checkpoint_before(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+def _with_checkpoint_before(diagnosis: Diagnosis, search: CheckpointSearch) -> Diagnosis:
     """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there."""
-    said = _STEP.search(found.root_cause[0].text) if found.root_cause else None
-    step = found.spike_step or (int(said[1]) if said is not None else found.step)
-    held = search.inventory.checkpoints if search.inventory is not None else ()
-    margin = SPIKE_MARGIN if found.spike_step else 1
-    newest = max((one for one in held if step is not None and one.step <= step - margin), key=lambda one: one.step, default=None)
+    step_match = _STEP.search(diagnosis.root_cause[0].text) if diagnosis.root_cause else None
+    step = diagnosis.spike_step or (int(step_match[1]) if step_match is not None else diagnosis.step)
+    checkpoints = search.inventory.checkpoints if search.inventory is not None else ()
+    margin = SPIKE_MARGIN if diagnosis.spike_step else 1
+    newest = max(
+        (checkpoint for checkpoint in checkpoints if step is not None and checkpoint.step <= step - margin),
+        key=lambda checkpoint: checkpoint.step,
+        default=None,
+    )
     if newest is None:
-        return found
+        return diagnosis
     words = f"Its newest checkpoint from before step {step} is {newest.path} (step {newest.step})."
-    return replace(found, advice=f"{found.advice} {words}")
+    return replace(diagnosis, advice=f"{diagnosis.advice} {words}")
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
@@ -285,19 +301,31 @@ def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
 
 def ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
     """Return what a reading call says, kept as evidence; None where it could not be made now."""
-    shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    argument_words = ", ".join(f"{name}={value}" for name, value in arguments.items())
     try:
         outcome = gate.call(tool, arguments, why="evidence for the diagnosis", by="engine", incident=incident.id)
     except (ToolError, Unavailable) as error:
-        store.add_evidence(incident.id, f"{tool}({shown})", f"unknown: {error}", {"known": False})
+        store.add_evidence(incident.id, f"{tool}({argument_words})", f"unknown: {error}", {"known": False})
         return None
     except NightshiftError:
         logger.exception("incident=%s %s could not be asked", incident.id, tool)
         return None
     if not outcome.ok or tool not in ("kernel_log", "check_nodes"):
         text = outcome.error if not outcome.ok else str(outcome.value)
-        store.add_evidence(incident.id, f"{tool}({shown})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
+        store.add_evidence(incident.id, f"{tool}({argument_words})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
     return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
+
+
+def caused_outside(diagnosis: Diagnosis, sentence: str, action: Action, advice: str, *places: Whereabouts) -> Diagnosis:
+    """Return a diagnosis whose cause lies outside of the job: a sentence that says it, and what is done about it where."""
+    return replace(
+        diagnosis,
+        category=Category.INFRASTRUCTURE,
+        action=action,
+        summary=f"{diagnosis.summary} {sentence}",
+        advice=advice,
+        where=(*diagnosis.where, *places),
+    )
 
 
 def _sections(kernel: Mapping[str, Any] | None) -> str:
@@ -318,7 +346,36 @@ def _strongest(events: list[Event]) -> Event | None:
     return events[0] if events else None
 
 
-def worth_probing(found: Diagnosis, job: Job) -> bool:
+def worth_probing(diagnosis: Diagnosis, job: Job) -> bool:
     """Tell whether a look at the nodes could decide: a machine may be behind it, and none is named."""
-    open_ended = found.category is Category.INFRASTRUCTURE or found.reason in ("unknown", "hang", "slow_job")
-    return open_ended and not found.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED
+    open_ended = diagnosis.category is Category.INFRASTRUCTURE or diagnosis.reason in ("unknown", "hang", "slow_job")
+    return open_ended and not diagnosis.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED
+
+
+def with_sender(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return the diagnosis of a cancelled job with who did it; as it is where no cited line of the controller says so."""
+    sender = _sender(diagnosis, job)
+    if not sender or job is None:
+        return diagnosis
+    if sender == job.user:
+        sentence = f"Its owner {sender} ended it"
+        advice = f"{sentence}; it is not started again by itself. Where that was not meant, {sender} submits it again."
+    else:
+        sentence = f"{sender} ended it, not its owner {job.user}" if job.user else f"{sender} ended it"
+        advice = f"{sentence}; it is not started again before {sender} says why."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}.", advice=advice)
+
+
+def in_spite_of_its_end(diagnosis: Diagnosis, job: Job) -> str:
+    """Return why a job that the scheduler says has failed is not left alone by a diagnosis by which nothing is broken."""
+    sender = _sender(diagnosis, job)
+    if not sender:
+        return f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
+    of = "its owner " if sender == job.user else ""
+    return f"{of}{sender} ended job {job.id} by a signal, and the scheduler says that it {job.state}: is it to go on?"
+
+
+def _sender(diagnosis: Diagnosis, job: Job | None) -> str:
+    if diagnosis.reason != "cancelled" or job is None:
+        return ""
+    return killer_in("\n".join(line.text for line in diagnosis.root_cause if line.file == "slurmctld.log"), job)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
-from assistant.engine.black_holes import set_aside_at_once, set_aside_proven
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
-from assistant.engine.job_failures import failure_of
+from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.start_lines import task_line
 from assistant.watch.outages import (
     SETTLING,
@@ -77,7 +76,7 @@ class OutageLimits:
 
 
 class Turn(NamedTuple):
-    """What a member, or a failure that may become one, does now."""
+    """How a member of a shared cause, or a failure that may become one, is treated in this pass."""
 
     note: str = ""
     """Why it waits; empty when it need not."""
@@ -107,14 +106,16 @@ class Outages:
         """Open an incident for each new shared cause, attach what joins one that stands, probe causes, end what is over."""
         with self._lock:
             self._attach(engine)
-            standing = [one for one in engine.store.incidents(open_only=True, limit=MOST) if one.kind is EventKind.OUTAGE]
+            standing = [
+                candidate for candidate in engine.store.incidents(open_only=True, limit=MOST) if candidate.kind is EventKind.OUTAGE
+            ]
             for incident in standing:
                 if not _ended(engine, incident):
                     self._probe(engine, incident)
             return [engine.store.incident(incident.id) for incident in standing]
 
     def turn(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Turn:
-        """Tell what an incident that was diagnosed does now: wait for others or for the cause, go on, or be left to a person."""
+        """Return how a diagnosed incident is treated: it waits for others or for the cause, goes on, or is left to a person."""
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
         driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
@@ -146,12 +147,14 @@ class Outages:
             return ""
         if all(cause.kind in (CauseKind.ERROR, CauseKind.NODE) for cause in causes):
             near = timedelta(seconds=self.limits.settle_s)
-            others = [
-                other
-                for other in store.incidents(limit=MOST)
-                if other.id != incident.id and other.kind is EventKind.JOB_ENDED and abs(other.opened - incident.opened) <= near
+            candidates = [
+                candidate
+                for candidate in store.incidents(limit=MOST)
+                if candidate.id != incident.id
+                and candidate.kind is EventKind.JOB_ENDED
+                and abs(candidate.opened - incident.opened) <= near
             ]
-            if not any(other.state is IncidentState.OPEN or self._alike(engine, other, causes) for other in others):
+            if not any(candidate.state is IncidentState.OPEN or self._alike(engine, candidate, causes) for candidate in candidates):
                 return ""
         store.mark_stage(incident.id, SETTLING)
         return f"{diagnosis.summary} Waits {self.limits.settle_s:g} s for other jobs that fail of {causes[0].title}."
@@ -162,12 +165,12 @@ class Outages:
         if now - since >= LONGEST_SETTLES * settle:
             return False
         return any(
-            one.state is IncidentState.OPEN and one.kind is EventKind.JOB_ENDED and abs(one.opened - since) <= settle
-            for one in incidents
+            incident.state is IncidentState.OPEN and incident.kind is EventKind.JOB_ENDED and abs(incident.opened - since) <= settle
+            for incident in incidents
         )
 
-    def _alike(self, engine: Engine, other: Incident, causes: Sequence[SharedCause]) -> bool:
-        failure = self._failure(engine, other)
+    def _alike(self, engine: Engine, candidate: Incident, causes: Sequence[SharedCause]) -> bool:
+        failure = self._failure(engine, candidate)
         return failure is not None and bool({*causes} & {*causes_of(failure)})
 
     def _of_member(self, engine: Engine, parent: Incident, incident: Incident) -> Turn:
@@ -230,22 +233,24 @@ class Outages:
     def _attach(self, engine: Engine) -> set[int]:
         """Open and extend incidents of shared causes; return the incidents of those that wait until all failures are diagnosed."""
         now, store = engine.clock.now(), engine.store
-        recent = [one for one in store.incidents(limit=MOST) if one.opened >= now - LOOK_BACK or not one.state.ended]
-        numbers = {one.id for one in recent}
+        recent = [entry for entry in store.incidents(limit=MOST) if entry.opened >= now - LOOK_BACK or not entry.state.ended]
+        numbers = {entry.id for entry in recent}
         self._read = {number: failure for number, failure in self._read.items() if number in numbers}
-        standing = [one for one in recent if one.kind is EventKind.OUTAGE and not one.state.ended]
+        standing = [entry for entry in recent if entry.kind is EventKind.OUTAGE and not entry.state.ended]
         members = {
-            number for one in recent if one.kind is EventKind.OUTAGE for number in members_of(store.events(one.id))
+            number for entry in recent if entry.kind is EventKind.OUTAGE for number in members_of(store.events(entry.id))
         }  # also of those that have ended
-        alone = [one for one in recent if one.id not in members]
-        failures = [failure for one in alone if (failure := self._failure(engine, one)) is not None]
+        alone = [entry for entry in recent if entry.id not in members]
+        failures = [failure for entry in alone if (failure := self._failure(engine, entry)) is not None]
         for parent in standing:
             cause = SharedCause.of_title(parent.service or "")
-            late = [one for one in failures if one.at >= (parent.failed_at or parent.opened) - LOOK_BACK and joins(cause, one)]
-            late = [one for one in late if not store.incident(one.incident).state.ended]
+            late = [
+                entry for entry in failures if entry.at >= (parent.failed_at or parent.opened) - LOOK_BACK and joins(cause, entry)
+            ]
+            late = [entry for entry in late if not store.incident(entry.incident).state.ended]
             if late:
                 self._note(engine, cause, late, parent)
-                failures = [one for one in failures if one not in late]
+                failures = [entry for entry in failures if entry not in late]
         settle = timedelta(seconds=self.limits.settle_s)
         postponed: set[int] = set()
         for outage in outages(failures):
@@ -270,11 +275,11 @@ class Outages:
         since = outage.since if outage is not None else failures[0].at
         detail: dict[str, Any] = {
             "service": cause.title,
-            "jobs": [one.job for one in failures],
-            "incidents": [one.incident for one in failures],
-            "owners": sorted({one.user for one in failures if one.user}),
-            "line": next((text for one in failures for text in one.texts), ""),
-            "lines": list(dict.fromkeys(text[:LINE_SHOWN] for one in failures for text in one.texts[:1]))[:SAMPLE],
+            "jobs": [failure.job for failure in failures],
+            "incidents": [failure.incident for failure in failures],
+            "owners": sorted({failure.user for failure in failures if failure.user}),
+            "line": next((text for failure in failures for text in failure.texts), ""),
+            "lines": list(dict.fromkeys(text[:LINE_SHOWN] for failure in failures for text in failure.texts[:1]))[:SAMPLE],
         }
         event = Event(EventKind.OUTAGE, None, None, since, detail, service=cause.title)
         if parent is None:
@@ -283,9 +288,9 @@ class Outages:
                 store.mark_stage(parent.id, "opened")
         else:
             store.add_event(parent.id, event)
-        for one in failures:
-            member = Event(EventKind.OUTAGE, one.job, None, since, {"incident": parent.id}, service=cause.title)
-            store.add_event(one.incident, member)
+        for failure in failures:
+            member = Event(EventKind.OUTAGE, failure.job, None, since, {"incident": parent.id}, service=cause.title)
+            store.add_event(failure.incident, member)
         many = len(members_of(store.events(parent.id)))
         logger.warning("incident=%s %s failed for %d jobs", parent.id, cause.title, many)
         self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}")
@@ -308,32 +313,32 @@ class Outages:
         if about.get("answers") or about.get("over"):
             return
         waited_s = (now - parent.opened).total_seconds()
-        asked = datetime.fromisoformat(about["asked"]) if "asked" in about else None
-        if asked is not None and (now - asked).total_seconds() < probe_pause_s(waited_s):
+        probed_at = datetime.fromisoformat(about["asked"]) if "asked" in about else None
+        if probed_at is not None and (now - probed_at).total_seconds() < probe_pause_s(waited_s):
             return
         many = len(members_of(store.events(parent.id)))
         if cause.kind in (CauseKind.ERROR, CauseKind.NODE):
-            said, text = NOT_ASKED, "nothing about it can be asked"
+            answer, text = NOT_ASKED, "nothing about it can be asked"
         else:
-            said, text = self._asked(engine, parent, cause)
-        detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": said in (ANSWERED, NOT_ASKED)}
-        detail["unasked"] = said == NOT_ASKED
+            answer, text = self._probe_answer(engine, parent, cause)
+        detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": answer in (ANSWERED, NOT_ASKED)}
+        detail["unasked"] = answer == NOT_ASKED
         if not detail["answers"] and waited_s >= self.limits.patience_s:
             detail["over"] = f"{cause.title} has not answered for {waited_s / 60:.0f} min: {text}"
         if not detail["answers"]:
             self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}; {text}")
-        elif said == NOT_ASKED and cause.kind is CauseKind.SERVICE:
+        elif answer == NOT_ASKED and cause.kind is CauseKind.SERVICE:
             plan = f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
             self._state(engine, parent, f"{_headline(engine, parent)}; {text}; {plan}")
-        elif said == ANSWERED:
+        elif answer == ANSWERED:
             self._state(engine, parent, f"{cause.title} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
 
-    def _asked(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str]:
+    def _probe_answer(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str]:
         members = members_of(engine.store.events(parent.id))
         failures = [failure for number in members if (failure := self._failure(engine, engine.store.incident(number)))]
-        named = [paths_of(failure.reason, failure.texts) for failure in failures]
-        below = [path for paths in named for path in paths if path == cause.name or path.startswith(f"{cause.name}/")]
+        paths_by_failure = [paths_of(failure.reason, failure.texts) for failure in failures]
+        below = [path for paths in paths_by_failure for path in paths if path == cause.name or path.startswith(f"{cause.name}/")]
         missed = [path for path in files_missed(failures) if path in below]
         arguments = {
             "cause": cause.title,
@@ -358,22 +363,11 @@ class Outages:
         if GOES_ON in engine.store.stages(incident.id):
             return None  # a driver failed of its jobs alone
         if incident.id not in self._read:
-            found = engine.store.diagnosis(incident.id)
-            if found is None:
+            diagnosis = engine.store.diagnosis(incident.id)
+            if diagnosis is None:
                 return None
-            self._read[incident.id] = failure_of(incident, found, _job(engine, incident.job))
+            self._read[incident.id] = failure_of(incident, diagnosis, _job(engine, incident.job))
         return self._read[incident.id]
-
-
-def interrupted_calls(engine: Engine, number: int) -> list[Call]:
-    """Return the calls of an incident that a crash has left open.
-
-    A shared cause is probed without the lease of its incident: a young call of it may be under way in another thread.
-    """
-    calls = engine.store.calls(number, status=CallStatus.INTENT)
-    if engine.store.incident(number).kind is not EventKind.OUTAGE:
-        return list(calls)
-    return [call for call in calls if engine.clock.now() - call.at >= timedelta(seconds=engine.lease_s)]
 
 
 def tried_by_restart(parent: Incident | None) -> bool:
@@ -407,8 +401,8 @@ def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str
 
 def _about(engine: Engine, parent: Incident) -> Mapping[str, Any]:
     """Return what the last probe of a cause said."""
-    said = [one.facts for one in engine.store.evidence(parent.id) if one.source == PROBED]
-    return said[-1] if said else {}
+    probe_facts = [evidence.facts for evidence in engine.store.evidence(parent.id) if evidence.source == PROBED]
+    return probe_facts[-1] if probe_facts else {}
 
 
 def _headline(engine: Engine, parent: Incident) -> str:
@@ -420,14 +414,14 @@ def _headline(engine: Engine, parent: Incident) -> str:
         dict.fromkeys(str(line) for detail in events for line in (*detail.get("lines", ()), detail.get("line", "")) if line)
     )
     cause = SharedCause.of_title(parent.service or "")
-    said = ""
+    cause_words = ""
     if cause.kind is CauseKind.PATH:
         below = [path for line in lines for path in paths_of("", (line,)) if path.startswith(f"{cause.name}/")]
-        said = _some(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
+        cause_words = _some(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
     elif (cause.kind is CauseKind.ERROR and "#" in cause.name) or cause.kind is CauseKind.NODE:
-        said = shorten(lines[0], LINE_SHOWN) if lines else ""
+        cause_words = shorten(lines[0], LINE_SHOWN) if lines else ""
     of = f" of {_some(owners)}" if owners else ""
-    return f"{cause.title} failed for {len(jobs)} jobs ({_some(jobs)}{of}){f': {said}' if said else ''}"
+    return f"{cause.title} failed for {len(jobs)} jobs ({_some(jobs)}{of}){f': {cause_words}' if cause_words else ''}"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -474,10 +468,13 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     members = [store.incident(number) for number in members_of(store.events(incident.id))]
     if not members or not all(member.state.ended for member in members):
         return False
-    left = [member for member in members if member.state is IncidentState.ESCALATED]
-    if left:
+    escalated = [member for member in members if member.state is IncidentState.ESCALATED]
+    if escalated:
         over = str(_about(engine, incident).get("over", ""))
-        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_task_words(engine, left)}{_left_words(members, left)}"
+        note = (
+            f"{over}; " * bool(over)
+            + f"{_headline(engine, incident)}; {_task_words(engine, escalated)}{_left_words(members, escalated)}"
+        )
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

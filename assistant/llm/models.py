@@ -287,7 +287,7 @@ class SummaryCase:
     """An incident to be summed up in a trial."""
 
     lines: tuple[str, ...]
-    """As `engine.brief` puts it; numbered from 1."""
+    """As `engine.report` puts it; numbered from 1."""
     summary: str
     """The diagnosis' own."""
     state: str

@@ -3,7 +3,8 @@
     nightshift:<store>:<incident>:<call> <reason> until=<time> by=<user>
 
 A lease that has run out lifts nothing by itself: then the probes and a collective test decide whether it is lifted or renewed
-(`engine.leases`). The text is read from the scheduler, where people write too: only the exact form counts, and only of this store.
+(`engine.reconciliation`). The text is read from the scheduler, where people write too: only the exact form counts, and only of this
+store.
 """
 
 from __future__ import annotations

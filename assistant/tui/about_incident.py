@@ -24,8 +24,7 @@ from assistant.tui.snapshot import IncidentEntry
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
-    from assistant.engine.report import Moment
-    from assistant.engine.times import Times
+    from assistant.engine.report import Moment, Times
 
 
 MOST_CALLS = 5_000
@@ -82,7 +81,7 @@ class Play:
 
 def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job: Job | None, calls: Sequence[CallEntry]) -> Play:
     """Return the playbook of an incident, or the one that its diagnosis would choose, and where it stands."""
-    from assistant.engine.again import situation_of
+    from assistant.engine.retry_policy import situation_of
 
     if diagnosis is None:
         return Play(note="No diagnosis yet: the playbook is chosen by it.")
@@ -313,8 +312,7 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
     Raises:
         UsageError: There is no such incident.
     """
-    from assistant.engine.report import timeline
-    from assistant.engine.times import times_of
+    from assistant.engine.report import timeline, times_of
     from assistant.recover.page_facts import advice_left, facts_of_page
 
     store = engine.store

@@ -437,7 +437,7 @@ def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: st
 
 def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True) -> ChatApp:
     """Return the chat, not yet running; see `run`."""
-    from assistant.engine.lease import owner_name
+    from assistant.engine.ownership import owner_name
 
     by = f"chat:{getpass.getuser()}"
     starts, clock = FromSettings(settings, model=model), SystemClock()

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from assistant.engine.left_open import outlives_incident
+from assistant.engine.reconciliation import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict

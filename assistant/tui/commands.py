@@ -334,9 +334,9 @@ class SlashCommands:
         backend, job, number = self._app.backend, command.first, self._talk.begin()
 
         def work(engine: Engine) -> str:
-            from assistant.engine.requested import requested
+            from assistant.engine.intake import requested_incident
 
-            incident = requested(engine, job, by=backend.by)
+            incident = requested_incident(engine, job, by=backend.by)
             backend.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
             backend.drive(incident.id, by_person=True)
             return standing(engine, incident.id)

@@ -25,7 +25,7 @@ from assistant.tooling import find_tool, found
 if TYPE_CHECKING:
     from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
-    from assistant.engine.plan import Plan
+    from assistant.engine.dry_runs import Plan
 
 
 MOST_INCIDENTS = 200
@@ -488,12 +488,11 @@ def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: st
         ToolError: The scheduler knows no such job.
         Unavailable: The scheduler or a node that is asked did not answer.
     """
-    from assistant.engine.plan import plan
-    from assistant.engine.rehearsal import rehearsal
-    from assistant.engine.requested import requested
+    from assistant.engine.dry_runs import plan, rehearsal
+    from assistant.engine.intake import requested_incident
 
     with rehearsal(engine) as tried:
-        number = incident if incident is not None else requested(tried, job, by=by).id
+        number = incident if incident is not None else requested_incident(tried, job, by=by).id
         planned = plan(tried, number, by=by)
         subject = tried.store.incident(number)
     about = f"incident {incident}" if incident is not None else f"job {job}"

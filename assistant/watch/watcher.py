@@ -213,12 +213,12 @@ class Watcher:
         self.jobs = jobs
         return jobs
 
-    def ask_beside(self, beside: bool) -> None:
+    def ask_beside(self, threaded: bool) -> None:
         """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
         if self._second is not None:
-            self._second.beside = beside
+            self._second.threaded = threaded
         if self._paces is not None:
-            self._paces.threaded = beside
+            self._paces.threaded = threaded
 
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""

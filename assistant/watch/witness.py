@@ -201,7 +201,7 @@ class Witness:
 class SecondLook(Protocol):
     """Asks the nodes of a job that stands still."""
 
-    beside: bool
+    threaded: bool
     """Whether it asks beside the watch, which goes on; else each answer is waited for."""
 
     def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:

@@ -18,7 +18,7 @@ from sqlite3 import Connection, Row
 from typing import Any
 
 from assistant import untrusted
-from assistant.engine.left_open import withdraw_strays
+from assistant.engine.reconciliation import withdraw_orphaned_jobs
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate, Park
 from assistant.gate import gate as gate_module
@@ -398,7 +398,9 @@ class Night:
             *self.stores,
         ]:  # a call that had to wait for another is made by the pass after that
             gate = self.gate(store)
-            self._try(partial(withdraw_strays, store, self.cluster, [job for job in self.cluster._jobs.values() if job.held]))
+            self._try(
+                partial(withdraw_orphaned_jobs, store, self.cluster, [job for job in self.cluster._jobs.values() if job.held])
+            )
             for call in store.calls(status=CallStatus.INTENT):
                 self._try(partial(gate.resolve, call))
             for call in store.calls():

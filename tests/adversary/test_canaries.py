@@ -36,7 +36,7 @@ from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.engine import Engine
-from assistant.engine.rehearsal import rehearsal
+from assistant.engine.dry_runs import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
 from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.left_open import withdraw_strays
+from assistant.engine.reconciliation import withdraw_orphaned_jobs
 from assistant.errors import ChangesStopped, Denied, Parked
 from assistant.gate import Gate, Park
 from assistant.policy import ChangeLimits, Mode, Policy
@@ -185,7 +185,7 @@ def test_an_approval_outlasts_the_kill_switch_and_its_claim_goes_with_the_answer
         crash.gate(stopped).call(**STEP)
     assert crash.cluster.job(crash.claim.id).held
     switch.unlink()
-    withdraw_strays(crash.store, crash.cluster, [crash.claim])
+    withdraw_orphaned_jobs(crash.store, crash.cluster, [crash.claim])
     if answer is Verdict.ALLOW:
         assert crash.gate(Policy(mode=Mode.PROPOSE)).call(**STEP).value["job"] == crash.claim.id
     assert (
@@ -212,7 +212,7 @@ def test_an_approval_outlasts_the_kill_switch_and_its_claim_goes_with_the_answer
     ],
 )
 def test_only_a_held_job_of_a_call_that_ended_without_it_is_withdrawn(crash: Crash, changes: dict[str, Any], goes: bool) -> None:
-    assert withdraw_strays(crash.store, crash.cluster, [crash.claim]) == [], "its call comes again"
+    assert withdraw_orphaned_jobs(crash.store, crash.cluster, [crash.claim]) == [], "its call comes again"
     crash.store.set_call_status(crash.call.id, CallStatus.DENIED)
     job = crash.claim
     if "later_s" in changes:
@@ -221,7 +221,7 @@ def test_only_a_held_job_of_a_call_that_ended_without_it_is_withdrawn(crash: Cra
         crash.cluster.release(job.id)
     else:
         job = replace(job, **changes)
-    assert (withdraw_strays(crash.store, crash.cluster, [job]) == [job.id]) is goes
+    assert (withdraw_orphaned_jobs(crash.store, crash.cluster, [job]) == [job.id]) is goes
 
 
 def test_the_watch_withdraws_a_stray_in_its_next_pass_and_leaves_a_restart_that_a_person_holds(crash: Crash) -> None:

@@ -41,7 +41,7 @@ ALLOWED = {
     "demo/": OURS,
     "daemon/audit_anchors.py": OURS,
     "engine/backtest/": OPERATOR,
-    "engine/lease.py": SYSTEM,
+    "engine/ownership.py": SYSTEM,
     "gate/stops.py": OURS,
     "policy/loading.py": SHIPPED,
     "private_files.py": OURS,

@@ -30,7 +30,7 @@ from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.engine import Engine
-from assistant.engine.rehearsal import rehearsal
+from assistant.engine.dry_runs import rehearsal
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, JobSpec, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun

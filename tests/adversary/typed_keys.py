@@ -13,7 +13,7 @@ from textual.app import App
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
-from assistant.engine.plan import Plan, Planned
+from assistant.engine.dry_runs import Plan, Planned
 from assistant.records import Risk, Verdict
 from assistant.tui.app import ChatApp
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen, LiftScreen, RecoveryScreen, UndoScreen

@@ -12,7 +12,7 @@ from typing import Any
 
 from assistant.daemon.loop import Watchdog
 from assistant.engine import Engine
-from assistant.engine.leadership import Leader
+from assistant.engine.ownership import Leader
 from assistant.errors import NightshiftError, StoreError
 from assistant.ports import JumpingClock
 from assistant.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from assistant.config.settings import ModelSettings
-from assistant.engine.brief import told_lines
+from assistant.engine.report import summary_lines
 from assistant.llm.models import identity
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
 from assistant.store import Store
@@ -88,9 +88,9 @@ def test_a_model_that_did_not_win_is_not_even_asked(cli: Run, store: Store, monk
 
 
 def test_the_lines_of_an_incident_hold_what_a_person_would_want(store: Store) -> None:
-    assert told_lines(store, 1) == []
+    assert summary_lines(store, 1) == []
     store.add_diagnosis(1, FOUND)
-    lines = told_lines(store, 1)
+    lines = summary_lines(store, 1)
     assert lines[1] == "reason: ecc_error, infrastructure, confidence 0.99"
     assert "node to blame: node02, its kernel says Xid 48" in lines
     assert "change, pending: cordon node02" in lines

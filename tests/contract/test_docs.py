@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from itertools import pairwise
@@ -95,3 +96,25 @@ def test_the_map_names_steps_that_the_playbook_has() -> None:
     steps = {step.name: step.use for step in playbooks()["faulty_node"].step}
     named = re.findall(r"\(`(\w+)`\)", answer)
     assert set(named) == {name for name, tool in steps.items() if tool == "cordon_node"}
+
+
+@pytest.mark.parametrize("folder", ["engine", "engine/evidence", "engine/outcomes"])
+def test_the_face_of_a_folder_names_each_of_its_modules(folder: str) -> None:
+    place = ROOT / "assistant" / folder
+    face = ast.get_docstring(ast.parse((place / "__init__.py").read_text(encoding="utf-8"))) or ""
+    words = set(re.findall(r"`(\w+)/?`", face))
+    modules = {path.stem for path in place.glob("*.py") if path.stem != "__init__"}
+    folders = {path.parent.name for path in place.glob("*/__init__.py")}
+    assert modules | folders <= words, f"assistant/{folder}/__init__.py says where its reader finds what"
+    assert {word for word in words if not word.startswith("with_")} <= modules | folders | {"resume"}, "it names what is not there"
+
+
+def test_former_names_lead_to_modules_that_are_there() -> None:
+    page = (ROOT / "docs" / "former_names.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `.*` \| (`.*`) \|$", page, re.MULTILINE)
+    targets = {target.rstrip("/") for row in rows for target in re.findall(r"`([^`]+)`", row)}
+    assert len(targets) > 100
+    places = [ROOT / "assistant", ROOT, ROOT / "assistant" / "tools"]
+    assert [
+        name for name in sorted(targets) if not any((top / f"{name}{end}").exists() for top in places for end in ("", ".py"))
+    ] == []

@@ -11,7 +11,7 @@ from assistant.config.settings import About, Severity
 from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
-from assistant.engine.breaker import HELD
+from assistant.engine.retry_policy import HELD_BY_BREAKER
 from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -106,7 +106,7 @@ def test_what_was_restarted_before_is_still_verified(tmp_path: Path) -> None:
 def test_a_reset_replays_nothing_and_hands_over_what_still_lies_there(tmp_path: Path) -> None:
     shift = stormy(tmp_path)
     shift.passes(900)
-    held = [one for one in shift.store.incidents(open_only=True) if HELD in shift.store.stages(one.id)]
+    held = [one for one in shift.store.incidents(open_only=True) if HELD_BY_BREAKER in shift.store.stages(one.id)]
     assert held, "or nothing is shown"
     before = list(shift.changes)
     shift.clock.sleep(5 * 3600)

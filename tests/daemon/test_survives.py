@@ -21,7 +21,7 @@ import pytest
 from assistant.config import Settings
 from assistant.daemon.loop import Watchdog, pass_once
 from assistant.daemon.pass_result import PassResult
-from assistant.engine.leadership import Leader
+from assistant.engine.ownership import Leader
 from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode
 from assistant.ports import JumpingClock

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.records import IncidentState, JobState
 from tests.live.conftest import until
 from tests.live.test_strangers_submission import Owner, ended, engine, over, owner, restarted, watched

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.records import Incident, IncidentState, JobSpec, JobState
 from assistant.recover.joblog import log_lines, logs_of
 from assistant.schedulers.slurm_jobs import killer_in

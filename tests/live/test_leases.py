@@ -12,7 +12,7 @@ import pytest
 
 from assistant.config import Settings, SshSettings
 from assistant.engine import Engine
-from assistant.engine.leases import Ending
+from assistant.engine.reconciliation import CordonEnding
 from assistant.policy import KindTerms, Mode, Policy, load_policy
 from assistant.records import JobSpec, JobState, NodeState
 from assistant.recover.leases import parse
@@ -84,7 +84,7 @@ def test_a_broken_node_is_renewed_and_a_healed_one_lifted_after_a_ring_test(engi
     devcluster.inject(NODE, "clear")
     cordoned(engine)
     (one,) = engine.settle_leases(by="cli:live")
-    assert one.ending is Ending.LIFTED, one
+    assert one.ending is CordonEnding.LIFTED, one
     assert one.note == "collective test with gpu[001,003-004]: all 4 nodes are good (2 rounds)"
     until(lambda: shown(engine) is NodeState.IDLE, 20)
     assert "nightshift" not in devcluster.run("scontrol", "show", "reservation")
@@ -102,7 +102,7 @@ def test_a_node_whose_network_to_its_partners_is_dead_is_renewed(engine: Engine,
     finally:
         for address in addresses:
             devcluster.on(NODE, "ip", "route", "del", "unreachable", address)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "finds it faulty" in one.note
     assert not run_out(engine)
 
@@ -114,7 +114,7 @@ def test_a_node_that_is_cut_off_is_unknown_and_renewed(engine: Engine, devcluste
         (one,) = engine.settle_leases()
     finally:
         devcluster.heal(NODE)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "reachable" in one.note
     assert not run_out(engine)
 

@@ -14,7 +14,7 @@ import pytest
 from assistant.config import WatchSettings
 from assistant.daemon.notifications import notices, superseded
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.policy.terms import ChangeLimits
 from assistant.ports import SystemClock

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
 from assistant.engine.outages import OutageLimits
+from assistant.engine.ownership import owner_name
 from assistant.records import IncidentState
 from tests.live.conftest import DevCluster
 from tests.live.test_strangers_submission import TRAINER, Owner, ended, engine, over, restarted, watched

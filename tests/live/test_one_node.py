@@ -14,8 +14,8 @@ import pytest
 
 from assistant.config import SlurmSettings, WatchSettings
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
 from assistant.engine.outages import OutageLimits
+from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import EventKind, IncidentState, JobState

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.records import Incident, IncidentState, JobSpec, JobState
 from tests.live.conftest import DevCluster, until
 

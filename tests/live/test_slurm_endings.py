@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import load_policy
 from assistant.ports import SystemClock
 from assistant.records import Incident, IncidentState, Job, JobSpec, JobState

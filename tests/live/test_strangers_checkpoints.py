@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.records import Checkpoint, Incident, IncidentState, JobSpec
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint

@@ -13,7 +13,7 @@ import pytest
 from assistant.config import Settings, SshSettings
 from assistant.config.settings import WatchSettings
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import Incident, IncidentState, JobSpec
 from assistant.transports.ssh import SshTransport

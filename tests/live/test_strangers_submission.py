@@ -16,7 +16,7 @@ import pytest
 
 from assistant.config import WatchSettings
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import Incident, IncidentState, JobState

@@ -9,7 +9,7 @@ import pytest
 
 from assistant.config import Settings, SshSettings, WatchSettings
 from assistant.daemon.notifications import notices
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import IncidentState, JobSpec
 from assistant.transports.ssh import SshTransport

@@ -11,7 +11,7 @@ import pytest
 
 from assistant.config import Settings, SshSettings, WatchSettings
 from assistant.engine import Engine
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.engine.report import report
 from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import IncidentState, JobSpec, JobState

@@ -18,7 +18,7 @@ from sqlite3 import Connection
 from assistant.content.faults import find_fault
 from assistant.daemon.loop import Watchdog
 from assistant.demo.rehearsal import demo_settings
-from assistant.engine.lease import owner_name
+from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.schedulers import local_jobs

@@ -10,7 +10,7 @@ from assistant.agent.chooser import ToolChooser, WordChooser
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.measure.agent_bench import CaseScore, load_cases, run_cases, shares
 from assistant.engine import Engine
-from assistant.engine.by_words import RecoveryByWords
+from assistant.engine.intake import AgentRecovery
 from assistant.llm.embedded import encoder
 from assistant.wiring import chooser_for
 
@@ -19,7 +19,7 @@ CASES = Path(__file__).parents[1] / "cases" / "agent"
 
 def scored(chooser: ToolChooser) -> list[CaseScore]:
     def agent_of(engine: Engine) -> SemanticAgent:
-        return SemanticAgent(engine.gate, engine.clock, chooser, recovery=RecoveryByWords(engine))
+        return SemanticAgent(engine.gate, engine.clock, chooser, recovery=AgentRecovery(engine))
 
     return run_cases(load_cases(CASES), CASES, agent_of)
 

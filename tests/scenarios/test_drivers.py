@@ -140,7 +140,7 @@ def test_a_driver_waits_for_the_other_jobs_that_it_submitted(tmp_path: Path) -> 
 def test_a_disk_that_strangers_left_full_is_set_aside_before_the_driver_goes_on(
     holder: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assistant.engine.black_holes._uid", lambda user: {"ada": 1, "bob": 2}.get(user))
+    monkeypatch.setattr("assistant.engine.faulty_nodes._uid", lambda user: {"ada": 1, "bob": 2}.get(user))
     scene = Scene(tmp_path)
     disk = Disk()
     scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, "/scratch", mounts=True)

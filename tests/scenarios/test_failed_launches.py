@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.daemon.notifications import notices
-from assistant.engine import node_paths
+from assistant.engine.evidence import file_systems
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -22,7 +22,7 @@ SHARE = "nas:/share {} lustre rw 0 0"
 
 @pytest.fixture(autouse=True)
 def no_passing_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_paths, "PASSING", ())  # what a test writes lies below /tmp
+    monkeypatch.setattr(file_systems, "TRANSIENT", ())  # what a test writes lies below /tmp
 
 
 def tasks(scene: Scene, many: int, run: SimulatedRun, *, user: str = "ada", good: int = 0) -> None:

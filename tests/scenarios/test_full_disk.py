@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.storage import _kept
+from assistant.engine.evidence.storage import _kept_paths
 from assistant.ports import Reply
 from assistant.records import IncidentState, Job, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -214,7 +214,7 @@ def test_what_a_job_keeps_is_known_from_the_checkpoints_that_lie_there_where_not
     os.utime(saved, (over.timestamp(), over.timestamp()))
     spec = replace(scene.spec, script="srun ./trainer --cache /scratch/ada\n")
     job = Job("7", "cnv", "", JobState.FAILED, "train", ("node01",), None, tmp_path, begun, begun, over, 1, None, spec=spec)
-    assert saved.parent in _kept(scene.engine, job)
+    assert saved.parent in _kept_paths(scene.engine, job)
 
 
 def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restart_needs(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restar
     saved = tmp_path / "out" / "step_10.pt"
     saved.write_bytes(b"\x80" + bytes(9000))
     os.utime(saved, (over.timestamp(), over.timestamp()))
-    kept = _kept(scene.engine, job)
+    kept = _kept_paths(scene.engine, job)
     assert saved.parent in kept
     assert not any(path.is_relative_to("/scratch") for path in kept)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.completed import CompletedJobs
+from assistant.engine.outcomes.completed_jobs import CompletedJobs
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene

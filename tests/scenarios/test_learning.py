@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.confirm import confirm, take_back
+from assistant.engine.learning import confirm, take_back
 from assistant.errors import InputError, UsageError
 from assistant.policy import Mode
 from assistant.records import DecidedBy, Diagnosis, Incident, IncidentState, RuleState

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.leases import AGAIN, MOST_A_PASS, Ending, Settled
+from assistant.engine.reconciliation import MOST_A_PASS, RETRY_AFTER, CordonEnding, SettledCordon
 from assistant.errors import Unavailable
 from assistant.policy import Mode
 from assistant.ports import Reply
@@ -36,7 +36,7 @@ def set_out(scene: Scene, node: str) -> None:
     )
 
 
-def settled(scene: Scene, by: str = "leases") -> list[Settled]:
+def settled(scene: Scene, by: str = "leases") -> list[SettledCordon]:
     return scene.engine.settle_leases(by=by)
 
 
@@ -63,7 +63,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def test_a_node_that_is_well_again_goes_back(scene: Scene) -> None:
     (one,) = settled(scene)
-    assert (one.node, one.ending) == (NODE, Ending.LIFTED)
+    assert (one.node, one.ending) == (NODE, CordonEnding.LIFTED)
     assert one.note.startswith("collective test with node[01,")
     assert state(scene) is NodeState.IDLE
     assert settled(scene) == []
@@ -85,7 +85,7 @@ def test_a_node_that_fails_its_probes_is_kept_with_the_reason(scene: Scene) -> N
         f"[{scene.clock.now():%a %b %e %H:%M:%S %Y}] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."
     ]
     (one,) = settled(scene)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "does not pass its probes and stays out: kernel_log: XID 79" in one.note
     assert state(scene) is NodeState.DRAINED
     assert runs_until(scene) == timedelta(hours=24)
@@ -96,17 +96,17 @@ def test_a_node_that_fails_its_probes_is_kept_with_the_reason(scene: Scene) -> N
 def test_a_node_that_fails_the_collective_test_is_kept(scene: Scene) -> None:
     scene.cluster.unfit = {NODE}
     (one,) = settled(scene)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "finds it faulty" in one.note
     scene.cluster.unfit = set()
     scene.clock.sleep(25 * HOUR_S)
-    assert [one.ending for one in settled(scene)] == [Ending.LIFTED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.LIFTED]
 
 
 def test_a_node_that_does_not_answer_is_unknown_and_kept(scene: Scene) -> None:
     scene.cluster.set_down(NODE)
     (one,) = settled(scene)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "reachable" in one.note
     assert runs_until(scene) == timedelta(hours=24)
 
@@ -115,7 +115,7 @@ def test_without_a_partner_it_is_kept_and_the_note_says_so(scene: Scene) -> None
     scene.cluster.plan("long", SimulatedRun(steps=10**6))
     scene.cluster.submit(JobSpec("long", "", nodes=7))
     (one,) = settled(scene)
-    assert one.ending is Ending.RENEWED
+    assert one.ending is CordonEnding.RENEWED
     assert "needs an idle node of partition simulated" in one.note
 
 
@@ -131,24 +131,24 @@ def test_what_is_not_ours_or_has_no_end_is_never_touched(scene: Scene, reason: s
 def test_in_observe_mode_it_is_only_reported_once(tmp_path: Path) -> None:
     scene = scene_of(tmp_path, mode=Mode.OBSERVE)
     (one,) = settled(scene)
-    assert (one.ending, state(scene)) == (Ending.REFUSED, NodeState.DRAINED)
+    assert (one.ending, state(scene)) == (CordonEnding.REFUSED, NodeState.DRAINED)
     for _ in range(20):
         scene.clock.sleep(HOUR_S)
         assert settled(scene) == []
     assert calls(scene) == [("uncordon_node", CallStatus.DENIED)]
     scene.clock.sleep(5 * HOUR_S)
-    assert [one.ending for one in settled(scene)] == [Ending.REFUSED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.REFUSED]
 
 
 def test_in_propose_mode_it_is_asked_once_and_the_answer_is_followed(tmp_path: Path) -> None:
     scene = scene_of(tmp_path, mode=Mode.PROPOSE)
-    assert [one.ending for one in settled(scene)] == [Ending.WAITS]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.WAITS]
     scene.clock.sleep(2 * HOUR_S)
     assert settled(scene) == []
-    assert [one.ending for one in settled(scene, "cli:alice")] == [Ending.WAITS]
+    assert [one.ending for one in settled(scene, "cli:alice")] == [CordonEnding.WAITS]
     (waiting,) = scene.engine.store.approvals()
     assert scene.engine.store.answer(waiting.id, Verdict.ALLOW, "cli:alice")
-    assert [one.ending for one in settled(scene)] == [Ending.LIFTED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.LIFTED]
     assert calls(scene) == [("uncordon_node", CallStatus.DONE)]
 
 
@@ -159,16 +159,16 @@ def test_a_person_who_says_no_is_not_asked_again_before_the_next_day(tmp_path: P
     scene.clock.sleep(3 * HOUR_S)
     assert settled(scene) == []
     scene.clock.sleep(24 * HOUR_S)
-    assert [one.ending for one in settled(scene)] == [Ending.WAITS]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.WAITS]
 
 
 def test_the_kill_switch_stops_it_and_it_is_tried_again_within_hours(scene: Scene) -> None:
     (scene.folder / "stop").touch()
-    assert [one.ending for one in settled(scene)] == [Ending.REFUSED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.REFUSED]
     assert settled(scene) == []
     (scene.folder / "stop").unlink()
     scene.clock.sleep(HOUR_S)
-    assert [one.ending for one in settled(scene)] == [Ending.LIFTED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.LIFTED]
 
 
 def test_what_only_a_limit_holds_up_is_not_asked_about_and_comes_later(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_only_a_limit_holds_up_is_not_asked_about_and_comes_later(tmp_path:
 def test_renewals_come_to_an_end_and_a_person_is_told_once(scene: Scene) -> None:
     scene.cluster.unfit = {NODE}
     for _ in range(MOST_RENEWALS):
-        assert [one.ending for one in settled(scene)] == [Ending.RENEWED]
+        assert [one.ending for one in settled(scene)] == [CordonEnding.RENEWED]
         scene.clock.sleep(25 * HOUR_S)
     (incident,) = scene.engine.tick(owner="watch")
     assert (incident.kind, incident.state, incident.node) == (EventKind.NODE_KEPT_OUT, IncidentState.ESCALATED, NODE)
@@ -207,11 +207,11 @@ def test_a_person_may_have_a_node_tested_that_was_handed_over(scene: Scene) -> N
     for _ in range(MOST_RENEWALS + 1):
         settled(scene)
         scene.clock.sleep(25 * HOUR_S)
-    assert [one.ending for one in settled(scene, "cli:alice")] == [Ending.KEPT]
+    assert [one.ending for one in settled(scene, "cli:alice")] == [CordonEnding.KEPT]
     assert len(scene.engine.store.incidents(node=NODE)) == 1
     scene.cluster.unfit = set()
     scene.clock.sleep(HOUR_S)
-    assert [one.ending for one in settled(scene, "cli:alice")] == [Ending.LIFTED]
+    assert [one.ending for one in settled(scene, "cli:alice")] == [CordonEnding.LIFTED]
 
 
 def test_renewals_are_counted_anew_when_a_person_renews(scene: Scene) -> None:
@@ -221,7 +221,7 @@ def test_renewals_are_counted_anew_when_a_person_renews(scene: Scene) -> None:
         scene.clock.sleep(25 * HOUR_S)
     assert scene.engine.gate.call("renew_cordon", {"node": NODE}, why="wait for the part", by="cli:alice").ok
     scene.clock.sleep(25 * HOUR_S)
-    assert [one.ending for one in settled(scene)] == [Ending.RENEWED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.RENEWED]
 
 
 def test_a_scheduler_that_is_away_leaves_everything_as_it_is(scene: Scene) -> None:
@@ -229,7 +229,7 @@ def test_a_scheduler_that_is_away_leaves_everything_as_it_is(scene: Scene) -> No
     with pytest.raises(Unavailable):
         settled(scene)
     scene.cluster.outage = False
-    assert [one.ending for one in settled(scene)] == [Ending.LIFTED]
+    assert [one.ending for one in settled(scene)] == [CordonEnding.LIFTED]
 
 
 @pytest.mark.parametrize("fit", [True, False], ids=["fit", "unfit"])
@@ -244,7 +244,7 @@ def test_killed_at_any_write_nothing_is_done_twice(tmp_path: Path, write: int, c
     except Killed:
         scene.started()
     settled(scene)
-    scene.clock.sleep(AGAIN.total_seconds() + 60)
+    scene.clock.sleep(RETRY_AFTER.total_seconds() + 60)
     settled(scene)
     settled(scene)
     assert state(scene) is (NodeState.IDLE if fit else NodeState.DRAINED)

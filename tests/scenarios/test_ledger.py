@@ -6,7 +6,7 @@ import dataclasses
 from datetime import timedelta
 from pathlib import Path
 
-from assistant.engine.ledger import keep, known_traits
+from assistant.engine.node_ledger import known_traits, record_in_ledger
 from assistant.records import Call, CallStatus, IncidentState, Outcome, PatternKind
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
@@ -61,7 +61,7 @@ def test_what_the_probes_read_stands_in_the_ledger_and_a_shared_driver_shows(tmp
     }
     asked = Call(0, incident.id, "check_nodes", {}, "", "engine", scene.clock.now(), CallStatus.DONE, None, "")
     store.write_outcome(Outcome(store.write_call(asked).id, True, {"nodes": nodes}, "", scene.clock.now()))
-    keep(store, scene.cluster, incident, found, scene.cluster.job("1"))
+    record_in_ledger(store, scene.cluster, incident, found, scene.cluster.job("1"))
     seen = {one.node: one for one in store.sightings(scene.clock.now() - timedelta(days=9))}
     assert (seen["node01"].heat, seen["node01"].traits["driver"]) == ({"gpu": 61.0}, "550.54")
     assert known_traits({"node02": {"rack": "r1"}}, list(seen.values()))["node02"] == {**seen["node02"].traits, "rack": "r1"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.process_looks import AFTER, ProcessLooks
+from assistant.engine.outcomes.job_processes import LOOKS_AFTER, ProcessLooks
 from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobState
@@ -50,7 +50,7 @@ def test_nodes_are_asked_a_few_times_in_the_life_of_a_job_and_not_again_after_a_
     for _ in range(60):
         scene.clock.sleep(60)
         looks.look(scene.engine, scene.cluster.jobs())
-    assert len(asked) == 4 * sum(after.total_seconds() < 3600 for after in AFTER)
+    assert len(asked) == 4 * sum(after.total_seconds() < 3600 for after in LOOKS_AFTER)
     kept = sum(scene.engine.store.process_report(job) is not None for job in scene.cluster.jobs())
     asked.clear()
     ProcessLooks().look(scene.engine, scene.cluster.jobs())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.completed import TRIES, loss_behind
+from assistant.engine.outcomes.completed_jobs import MOST_TRIES, loss_behind
 from assistant.errors import Unavailable
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -77,10 +77,10 @@ def test_a_log_that_could_not_be_read_once_is_read_at_the_next_pass(tmp_path: Pa
         raise Unavailable("the file system hangs")
 
     completed = scene.engine.completed
-    monkeypatch.setattr("assistant.engine.completed.loss_behind", away)
-    for _ in range(TRIES + 2):
+    monkeypatch.setattr("assistant.engine.outcomes.completed_jobs.loss_behind", away)
+    for _ in range(MOST_TRIES + 2):
         assert completed.look(scene.engine, scene.cluster.jobs()) == []
-    assert len(tries) == TRIES
+    assert len(tries) == MOST_TRIES
 
 
 ABORT = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assistant.daemon.notifications import notices
-from assistant.engine import node_paths
+from assistant.engine.evidence import file_systems
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
@@ -137,7 +137,7 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
 def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_sees_the_log_of_the_job(
     others_see_its_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_paths, "PASSING", ())  # what a test writes lies below /tmp
+    monkeypatch.setattr(file_systems, "TRANSIENT", ())  # what a test writes lies below /tmp
     data = str(tmp_path / "data" / "c4-00010.json")
     lines = tuple(line.format(f"[Errno 2] No such file or directory: '{data}'") for line in MISSES)
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on="node02"))

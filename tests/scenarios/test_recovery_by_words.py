@@ -11,7 +11,7 @@ from assistant.agent.answer import AnswerKind
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
-from assistant.engine.by_words import RecoveryByWords
+from assistant.engine.intake import AgentRecovery
 from assistant.policy import Mode
 from assistant.records import IncidentState, Verdict
 from assistant.schedulers.recorded import RecordedCluster
@@ -32,7 +32,7 @@ def scene(
 ) -> tuple[Engine, RecordedCluster, SemanticAgent]:
     place.append(open_state(STATES / "fresh.toml", folder, mode=mode))
     engine, cluster = place[-1]
-    return engine, cluster, SemanticAgent(engine.gate, engine.clock, recovery=RecoveryByWords(engine))
+    return engine, cluster, SemanticAgent(engine.gate, engine.clock, recovery=AgentRecovery(engine))
 
 
 Place = list[tuple[Engine, RecordedCluster]]

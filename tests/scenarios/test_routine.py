@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.routine import EVERY, task_of
+from assistant.engine.outcomes.completed_jobs import STUDY_PAUSE, task_of
 from assistant.records import JobState, RuleKind, RuleState
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
@@ -36,7 +36,7 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
 
     scene.engine.store.close()
     scene.started()
-    passes(scene, 2 * EVERY.total_seconds())
+    passes(scene, 2 * STUDY_PAUSE.total_seconds())
     assert [rule.id for rule in scene.engine.store.rules()] == [learned.id], "studied again after a restart, learned nothing twice"
 
     scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=(*CHATTER, *ECC), kernel={"node02": XID}, only_on="node02"))

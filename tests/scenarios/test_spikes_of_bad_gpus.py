@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.repeated_spikes import with_repeated_spike
+from assistant.engine.evidence.loss_divergence import with_repeated_spike
 from assistant.ports import Reply
 from assistant.records import Action, Category, Event, EventKind, IncidentState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.second_look import NodeLook
+from assistant.engine.outcomes.living_jobs import NodeLook
 from assistant.logs.phases import LogPhase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
@@ -176,7 +176,7 @@ def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) 
         return Reply(node, True, 127, "", "")
 
     scene.cluster.answers[shlex.join(DMON_COMMAND)] = late
-    look = NodeLook(scene.engine.gate, scene.clock, beside=True)
+    look = NodeLook(scene.engine.gate, scene.clock, threaded=True)
     suspicion = Suspicion(Still.SILENT, scene.clock.now(), 60.0, 50.0, LogPhase.TRAINING, certain=False)
     assert look.ask(job, suspicion) is None
     assert asked.wait(10)

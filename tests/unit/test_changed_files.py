@@ -15,7 +15,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.changed_files import changed_files, data_places, writer_of
+from assistant.engine.evidence.changed_files import changed_files, data_places, writer_of
 from assistant.records import Job, JobSpec, JobState
 from assistant.tools.holders import _CHANGED, _WRITERS, writers_of
 

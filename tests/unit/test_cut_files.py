@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.cut_files import cut_file, with_cut_file
+from assistant.engine.evidence.missing_data import cut_file, with_cut_file
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 
 WHOLE = 57_600

@@ -12,7 +12,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.siblings import Sibling, own_divergence, rate_near
+from assistant.engine.evidence.loss_divergence import Sibling, own_divergence, rate_near
 from assistant.records import Event, EventKind, MetricPoint
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.doubled_runs import DoubledRuns
+from assistant.engine.outcomes.pending_jobs import DoubledRuns
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState
 from assistant.store import Store

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.plan import Plan, plan
-from assistant.engine.requested import requested
+from assistant.engine.dry_runs import Plan, plan
+from assistant.engine.intake import requested_incident
 from assistant.records import JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
@@ -31,7 +31,7 @@ def dry_run(folder: Path, script: str, *, steps: tuple[int, ...], damaged: int =
     if tracker:
         (folder / "ckpt" / "latest_checkpointed_iteration.txt").write_text(tracker)
     before = sorted(str(path) for path in folder.rglob("*") if "ckpt" in path.parts)
-    planned = plan(scene.engine, requested(scene.engine, job, by="cli:ada", again=False).id, by="cli:ada")
+    planned = plan(scene.engine, requested_incident(scene.engine, job, by="cli:ada", repeat=False).id, by="cli:ada")
     assert sorted(str(path) for path in folder.rglob("*") if "ckpt" in path.parts) == before
     assert [one.id for one in scene.cluster.jobs()] == [job]
     scene.engine.store.close()

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from assistant.engine.ended_servers import served_address, with_ended_server
+from assistant.engine.evidence.ended_servers import served_address, with_ended_server
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Incident, Job, JobSpec, JobState, Node, NodeState
 from assistant.recover.services import configured_texts
 

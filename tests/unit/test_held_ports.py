@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.held_ports import PortHolder, holder_of, port_in_use
+from assistant.engine.evidence.resource_holders import PortHolder, holder_of, port_in_use
 from assistant.records import Job, JobSpec, JobState
 from assistant.tools.holders import _PORT_PROGRAM, holders_of
 

@@ -12,7 +12,7 @@ import pytest
 
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.weighing.training_failure import how_hidden
-from assistant.engine.completed import log_end
+from assistant.engine.outcomes.completed_jobs import log_end
 from assistant.records import Job, JobSpec, JobState
 
 FILES = sorted((Path(__file__).parents[1] / "cases" / "hidden_failure").glob("*.toml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.diagnose.learning.ledger import HALF_LIFE, RARE, patterns, scores
-from assistant.engine.ledger import traits_of
+from assistant.engine.node_ledger import traits_of
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Node, NodeState, PatternKind, Sighting
 from assistant.store import Store

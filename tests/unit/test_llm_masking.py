@@ -13,7 +13,7 @@ from langchain_core.tools import tool
 
 from assistant.config import Settings
 from assistant.config.settings import ModelSettings
-from assistant.engine.masking import mask_for
+from assistant.engine.report import mask_for
 from assistant.errors import Unavailable
 from assistant.llm.models import close_models, open_chat
 from assistant.llm.sse import is_here, masked, unmasked

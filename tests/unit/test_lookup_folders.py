@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.missing_programs import first_elsewhere, matching_paths
+from assistant.engine.evidence.node_faults import first_elsewhere, matching_paths
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.again import as_the_same_job
+from assistant.engine.retry_policy import as_the_same_job
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted

@@ -17,7 +17,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.first_failure import LastFrame, frame_of
-from assistant.engine.lost_paths import may_list, source_line
+from assistant.engine.evidence.node_faults import may_list, source_line
 from assistant.records import Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 from assistant.recover.opened_paths import opened_paths
 from assistant.recover.trainer_source import parse_source

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.meant_exits import with_meant_exit
+from assistant.engine.evidence.job_sources import with_deliberate_exit
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -42,7 +42,7 @@ def test_the_exit_that_a_program_makes_for_a_lost_loss_is_named(
     found = Diagnosis(
         "loss_spike", Category.NONE, Action.ROLLBACK_AND_SKIP_DATA, 0.9, DecidedBy.RULE, (cited,), (), (), "Spike.", "Go back."
     )
-    said = with_meant_exit(found, job)
+    said = with_deliberate_exit(found, job)
     assert (f"ends itself there with exit code {code} (trial.py:6, where {test})" in said.summary) is named
     assert ("nothing has to be done" in said.advice) is named
-    assert with_meant_exit(replace(found, reason="runtime_error"), job).advice == "Go back."
+    assert with_deliberate_exit(replace(found, reason="runtime_error"), job).advice == "Go back."

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.readers.kernel import MemoryUser, memory_hogs, memory_users
-from assistant.engine.memory_hogs import room_again
+from assistant.engine.evidence.resource_holders import room_again
 from assistant.tools.holders import _AMOUNT, _LIVE_PROCESS, _MEMORY_PROGRAM
 
 AT = "2026-11-27T04:06:{second},054038+00:00 "

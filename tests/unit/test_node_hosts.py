@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.node_hosts import UNREACHED, host_fault, hosts_of, names_unresolved
+from assistant.engine.evidence.remote_hosts import UNREACHED, host_fault, hosts_of, names_unresolved
 from assistant.watch.outages import awaited_by
 
 FOLDER = Path(__file__).parents[1] / "cases" / "node_hosts"

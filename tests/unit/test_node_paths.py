@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.node_paths import held_elsewhere, node_fault, system_paths
+from assistant.engine.evidence.file_systems import held_elsewhere, node_fault, system_paths
 
 FILE = tomllib.loads((Path(__file__).parents[1] / "cases" / "node_paths" / "paths.toml").read_text())
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.black_holes import swallows
-from assistant.engine.failed_launches import starts_elsewhere
+from assistant.engine.evidence.node_faults import starts_elsewhere
+from assistant.engine.faulty_nodes import swallows
 from assistant.records import (
     Action,
     Category,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.read_races import is_half_read, ran_beside
+from assistant.engine.evidence.changed_files import is_half_read, ran_beside
 from assistant.records import Job, JobState
 
 LINES = tomllib.loads((Path(__file__).parents[1] / "cases" / "read_races" / "lines.toml").read_text())["case"]

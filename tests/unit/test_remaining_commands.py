@@ -10,7 +10,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.remaining_commands import remainder_of, with_remaining_commands
+from assistant.engine.evidence.job_sources import remainder_of, with_remaining_commands
 from assistant.records import Diagnosis, Job, JobState
 from tests.unit.logged_job import job_in, write
 

@@ -11,7 +11,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.requeue_logs import requeues_itself, steps_of_attempts
+from assistant.engine.outcomes.pending_jobs import requeues_itself, steps_of_attempts
 from assistant.logs.attempt import job_logs
 from assistant.ports import JumpingClock
 from assistant.records import JobState

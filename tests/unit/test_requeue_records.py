@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.requeues import RequeueRecords
+from assistant.engine.outcomes.requeues import RequeueRecords
 from assistant.ports import JumpingClock
 from assistant.records import IncidentState, Job, JobSpec, JobState, Outcome
 from assistant.store import Store

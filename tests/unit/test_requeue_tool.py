@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.left_open import unclear_holds
+from assistant.engine.reconciliation import unclear_holds
 from assistant.errors import NightshiftError, ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, JobSpec, JobState, Outcome, hold_comment, run_of

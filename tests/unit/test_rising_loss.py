@@ -12,7 +12,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.learning_rates import rate_setting
+from assistant.engine.evidence.job_sources import rate_setting
 from assistant.records import Action, Diagnosis
 from assistant.recover.job_reading import job_of_script
 from assistant.recover.training_end import said_over

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from assistant.engine.senders import in_spite_of_its_end, with_sender
+from assistant.engine.gather import in_spite_of_its_end, with_sender
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobState
 
 LINE = "[2026-03-02T00:00:00.000] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={} uid {}"

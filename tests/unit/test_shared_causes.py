@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.lost_folders import relative_paths
+from assistant.engine.evidence.missing_data import relative_paths
 from assistant.engine.outages import PROBED, _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
 from assistant.watch.outages import CauseKind, JobFailure, SharedCause, causes_of, files_missed, joins, outages, paths_of

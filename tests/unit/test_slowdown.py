@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from assistant.engine.second_look import PaceNodeLook
+from assistant.engine.outcomes.living_jobs import PaceNodeLook
 from assistant.gate import Gate
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Job, JobState, Outcome

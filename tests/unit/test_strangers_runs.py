@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.readers.progress import read_progress
-from assistant.engine.settled import as_proven
+from assistant.engine.outcomes.restart_verdict import verified_end
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.records import EventKind, IncidentState, Job, JobSpec, JobState, MetricPoint
@@ -290,7 +290,7 @@ def test_a_job_that_hangs_after_its_training_is_never_closed_in_silence(tmp_path
     engine: Any = SimpleNamespace(replays=False, scheduler=SimpleNamespace(job=lambda _: shown), store=calls)
     incident: Any = SimpleNamespace(kind=EventKind.HANG, job="7", id=1)
     diagnosis: Any = None
-    proven = as_proven(engine, incident, diagnosis, Ended(IncidentState.CLOSED, "nothing had to be done", {}))
+    proven = verified_end(engine, incident, diagnosis, Ended(IncidentState.CLOSED, "nothing had to be done", {}))
     assert proven.state is (IncidentState.ESCALATED if over else IncidentState.CLOSED)
     assert ("still runs and holds" in proven.note) is over
 

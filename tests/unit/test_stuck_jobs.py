@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.stuck_jobs import StuckJobs, patience_with
+from assistant.engine.outcomes.pending_jobs import StuckJobs, patience_with
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
 from assistant.store import Store

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.storage import fault_of
-from assistant.engine.unnamed_storage import DiskFault, holders_in_words, paths_used, unnamed_disk
+from assistant.engine.evidence.file_systems import DiskFault, holders_in_words, paths_used, unnamed_disk
+from assistant.engine.evidence.storage import fault_of
 from assistant.records import Job, JobSpec, JobState
 from assistant.tools.storage import _HOLDERS, _SUMMED, _WRITTEN, _holders, _space
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.settled import _restarted
+from assistant.engine.outcomes.restart_verdict import _restarted
 from assistant.errors import ToolError
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader

@@ -46,7 +46,9 @@ class NodeEvents:
 
     def out(self, node: str, at: datetime) -> Out | None:
         """Return the time in which a node was out at a moment, None where it was not."""
-        return next((one for one in self.of.get(node, ()) if one.start <= at and (one.end is None or one.end > at)), None)
+        return next(
+            (outage for outage in self.of.get(node, ()) if outage.start <= at and (outage.end is None or outage.end > at)), None
+        )
 
     def out_at(self, at: datetime) -> frozenset[str]:
         """Return the nodes that were out at a moment."""
@@ -55,9 +57,9 @@ class NodeEvents:
     def taken_out(self, node: str, at: datetime, within: timedelta) -> Out | None:
         """Return the first time after a moment in which a node was taken out, None when it was not so soon."""
         listed = self.of.get(node, ())
-        place = bisect_right([one.start for one in listed], at)
-        found = listed[place] if place < len(listed) else None
-        return found if found is not None and found.start <= at + within else None
+        place = bisect_right([outage.start for outage in listed], at)
+        next_outage = listed[place] if place < len(listed) else None
+        return next_outage if next_outage is not None and next_outage.start <= at + within else None
 
 
 def read_events(path: Path) -> NodeEvents:
@@ -71,7 +73,7 @@ def read_events(path: Path) -> NodeEvents:
         columns = [name.strip().lower() for name in next(lines, "").split("|")]
         if "nodename" not in columns or "state" not in columns or not {"timestart", "start"} & set(columns):
             raise InputError(f"{path}: has not the columns NodeName, TimeStart and State; {EVENTS_COMMAND}")
-        found: dict[str, list[Out]] = {}
+        outages: dict[str, list[Out]] = {}
         broken = 0
         for line in filter(None, lines):
             fields = line.split("|")
@@ -83,8 +85,8 @@ def read_events(path: Path) -> NodeEvents:
             if any(word in get("state").upper() for word in _OUT):
                 ended = moment(get("timeend") or get("end"))
                 for node in nodes_of(get("nodename")):
-                    found.setdefault(node, []).append(Out(start, ended, get("state"), get("reason")))
-    return NodeEvents({node: tuple(sorted(those, key=lambda one: one.start)) for node, those in found.items()}, broken)
+                    outages.setdefault(node, []).append(Out(start, ended, get("state"), get("reason")))
+    return NodeEvents({node: tuple(sorted(those, key=lambda outage: outage.start)) for node, those in outages.items()}, broken)
 
 
 NAMED = 20
@@ -109,7 +111,7 @@ class Accounts:
     broken: int = 0
     problems: list[str] = field(default_factory=list)
     """The first broken rows, each with its line and why."""
-    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    _earlier_attempts: dict[str, int] = field(default_factory=dict, repr=False)
     _rows: set[tuple[object, ...]] = field(default_factory=set, repr=False)
 
     def lacks(self, *names: str) -> bool:
@@ -126,17 +128,17 @@ class Accounts:
             return
         if GROUPED.search(job_id):
             return
-        found = attempt_of(get, row, earlier=self._seen.get(job_id, 0))
-        if isinstance(found, str):
-            self.wrong(row, found)
+        attempt = attempt_of(get, row, earlier=self._earlier_attempts.get(job_id, 0))
+        if isinstance(attempt, str):
+            self.wrong(row, attempt)
             return
-        key = (job_id, found.job.started, found.job.ended, found.job.state)
+        key = (job_id, attempt.job.started, attempt.job.ended, attempt.job.state)
         if key in self._rows:
             self.twice += 1
             return
         self._rows.add(key)
-        self._seen[job_id] = self._seen.get(job_id, 0) + 1
-        self.attempts.append(found)
+        self._earlier_attempts[job_id] = self._earlier_attempts.get(job_id, 0) + 1
+        self.attempts.append(attempt)
 
     def wrong(self, row: int, why: str) -> None:
         """Note a row that cannot be read."""
@@ -146,10 +148,10 @@ class Accounts:
 
     def finish(self) -> Accounts:
         """Put the attempts in order and let go of what was needed for reading."""
-        self._seen.clear()
+        self._earlier_attempts.clear()
         self._rows.clear()
-        far = max((one.job.ended.timestamp() for one in self.attempts if one.job.ended), default=0.0) + 1
-        self.attempts.sort(key=lambda one: one.job.ended.timestamp() if one.job.ended else far)
+        far = max((attempt.job.ended.timestamp() for attempt in self.attempts if attempt.job.ended), default=0.0) + 1
+        self.attempts.sort(key=lambda attempt: attempt.job.ended.timestamp() if attempt.job.ended else far)
         return self
 
 
@@ -177,10 +179,10 @@ def _of_table(lines: Iterable[str], path: Path) -> Accounts:
         raise InputError(f"{path}: is empty; {ACCOUNTS_COMMAND}")
     between, columns = header_of(first[1], path)
     places = {name.lower(): place for place, name in enumerate(columns)}
-    found = Accounts(columns=tuple(columns))
-    for number, fields in _records(numbered, between, columns, found):
-        found.take(lambda name, fields=fields: fields[places[name]].strip() if name in places else "", number)  # type: ignore[misc]
-    return found.finish()
+    accounts = Accounts(columns=tuple(columns))
+    for number, fields in _records(numbered, between, columns, accounts):
+        accounts.take(lambda name, fields=fields: fields[places[name]].strip() if name in places else "", number)  # type: ignore[misc]
+    return accounts.finish()
 
 
 def header_of(line: str, path: Path) -> tuple[str, list[str]]:
@@ -198,41 +200,43 @@ def header_of(line: str, path: Path) -> tuple[str, list[str]]:
     if between.isspace() and "\t" not in between:
         raise InputError(f"{path}: is the table for people, whose columns are cut short; {ACCOUNTS_COMMAND}")
     columns = [name.strip() for name in line.split(between)]
-    known = {name.lower() for name in columns} | ({"jobid"} if "jobidraw" in map(str.lower, columns) else set())
-    missing = [name for name in NEEDED if name.lower() not in known]
+    column_names = {name.lower() for name in columns} | ({"jobid"} if "jobidraw" in map(str.lower, columns) else set())
+    missing = [name for name in NEEDED if name.lower() not in column_names]
     if missing:
         raise InputError(f"{path}: has no column {', '.join(missing)}, only {', '.join(filter(None, columns))}; {ACCOUNTS_COMMAND}")
     return between, columns
 
 
 def _records(
-    lines: Iterator[tuple[int, str]], between: str, columns: list[str], found: Accounts
+    lines: Iterator[tuple[int, str]], between: str, columns: list[str], accounts: Accounts
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each row with its line; one whose name holds a newline is put together again."""
-    wanted = len(columns)
-    held: tuple[int, list[str]] | None = None
+    column_count = len(columns)
+    open_record: tuple[int, list[str]] | None = None
     for number, line in lines:
         fields = line.split(between)
         if fields == columns:
             continue  # the header again: files that were put one behind the other
-        if held is not None:
-            first, before = held
-            held = None
-            if len(fields) < wanted and len(before) + len(fields) - 1 == wanted:
+        if open_record is not None:
+            first, before = open_record
+            open_record = None
+            if len(fields) < column_count and len(before) + len(fields) - 1 == column_count:
                 yield first, [*before[:-1], f"{before[-1]}\n{fields[0]}", *fields[1:]]
                 continue
-            found.rows += 1
-            found.wrong(first, f"{len(before)} fields instead of {wanted}: {between.join(before)[:60]!r}")
-        if len(fields) == wanted:
+            accounts.rows += 1
+            accounts.wrong(first, f"{len(before)} fields instead of {column_count}: {between.join(before)[:60]!r}")
+        if len(fields) == column_count:
             yield number, fields
-        elif len(fields) < wanted:
-            held = number, fields
+        elif len(fields) < column_count:
+            open_record = number, fields
         else:
-            found.rows += 1
-            found.wrong(number, f"{len(fields)} fields instead of {wanted}: does a name hold {between!r}?")
-    if held is not None:
-        found.rows += 1
-        found.wrong(held[0], f"{len(held[1])} fields instead of {wanted}: {between.join(held[1])[:60]!r}")
+            accounts.rows += 1
+            accounts.wrong(number, f"{len(fields)} fields instead of {column_count}: does a name hold {between!r}?")
+    if open_record is not None:
+        accounts.rows += 1
+        accounts.wrong(
+            open_record[0], f"{len(open_record[1])} fields instead of {column_count}: {between.join(open_record[1])[:60]!r}"
+        )
 
 
 def _of_json(text: bytes, path: Path) -> Accounts:
@@ -242,10 +246,10 @@ def _of_json(text: bytes, path: Path) -> Accounts:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: begins as JSON and is not what sacct --json prints ({error}); {ACCOUNTS_COMMAND}") from error
     columns = ("JobID", "JobName", "User", "State", "Start", "End", "Submit", "NodeList", "AllocTRES", "WorkDir", "ExitCode")
-    found = Accounts(columns=columns)
+    accounts = Accounts(columns=columns)
     for number, job in enumerate(listed, 1):
-        found.take(getter(_fields_of(job)), number)
-    return found.finish()
+        accounts.take(getter(_fields_of(job)), number)
+    return accounts.finish()
 
 
 def _fields_of(job: Mapping[str, Any]) -> dict[str, str]:
@@ -255,9 +259,9 @@ def _fields_of(job: Mapping[str, Any]) -> dict[str, str]:
     parent = _number(array.get("job_id"))
     words = state.get("current", "")
     counted = [
-        f"{one.get('type')}/{one.get('name')}={one.get('count')}"
-        for one in _under(job, "tres").get("allocated", ())
-        if isinstance(one, Mapping) and one.get("type") == "gres"
+        f"{resource.get('type')}/{resource.get('name')}={resource.get('count')}"
+        for resource in _under(job, "tres").get("allocated", ())
+        if isinstance(resource, Mapping) and resource.get("type") == "gres"
     ]
     signal = _number(_under(exits, "signal").get("id", _under(exits, "signal").get("signal_id")))
     return {

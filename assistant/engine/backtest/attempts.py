@@ -202,17 +202,17 @@ class Runs:
         """
         self._attempts = attempts
         self._starts: dict[Run, list[tuple[float, int]]] = {}
-        self._beside: dict[Run, list[tuple[float, int]]] = {}
-        for number, one in enumerate(attempts):
-            began = one.job.started
+        self._submissions: dict[Run, list[tuple[float, int]]] = {}
+        for number, attempt in enumerate(attempts):
+            began = attempt.job.started
             if began is not None:
-                self._starts.setdefault(one.run, []).append((began.timestamp(), number))
-            seen = one.job.submitted or began
-            if seen is not None:
-                self._beside.setdefault(one.run[:3], []).append((seen.timestamp(), number))
-        for listed in (*self._starts.values(), *self._beside.values()):
+                self._starts.setdefault(attempt.run, []).append((began.timestamp(), number))
+            first_seen = attempt.job.submitted or began
+            if first_seen is not None:
+                self._submissions.setdefault(attempt.run[:3], []).append((first_seen.timestamp(), number))
+        for listed in (*self._starts.values(), *self._submissions.values()):
             listed.sort()
-        self._taken: set[int] = set()
+        self._claimed: set[int] = set()
 
     def next_of(self, number: int) -> Next | None:
         """Return the next attempt of the same run, None when there was none in time; each is the next of one failure only.
@@ -226,16 +226,16 @@ class Runs:
             return None
         starts = self._starts.get(failed.run, [])
         for place in range(bisect_left(starts, (ended.timestamp(), -1)), len(starts)):
-            began, found = starts[place]
+            began, next_number = starts[place]
             if began - ended.timestamp() > HORIZON.total_seconds():
                 return None
-            if found != number and found not in self._taken:
-                self._taken.add(found)
-                return self._told(failed, found, ended, began - ended.timestamp())
+            if next_number != number and next_number not in self._claimed:
+                self._claimed.add(next_number)
+                return self._next_attempt(failed, next_number, ended, began - ended.timestamp())
         return None
 
-    def _told(self, failed: Attempt, found: int, ended: datetime, waited_s: float) -> Next:
-        after = self._attempts[found]
+    def _next_attempt(self, failed: Attempt, number: int, ended: datetime, waited_s: float) -> Next:
+        after = self._attempts[number]
         submitted = after.job.submitted or after.job.started or ended
         acted_s = max(0.0, (submitted - ended).total_seconds())
         starter = Starter.PERSON
@@ -245,8 +245,8 @@ class Runs:
             starter = Starter.NIGHTSHIFT
         elif submitted <= ended:
             starter = Starter.QUEUED
-        beside = any(one is not failed and _ran_at(one.job, ended) for one in self._near(failed.run, found))
-        return Next(found, starter, acted_s, waited_s, not beside)
+        ran_beside = any(attempt is not failed and _ran_at(attempt.job, ended) for attempt in self._near(failed.run, number))
+        return Next(number, starter, acted_s, waited_s, not ran_beside)
 
     def _near(self, run: Run, number: int) -> Iterator[Attempt]:
         """Yield attempts of a run that began not long before another; of thousands of the same name the last ones do."""
@@ -257,16 +257,16 @@ class Runs:
 
     def live(self, failed: Attempt, at: datetime) -> list[Job]:
         """Return other attempts of the same user, name and folder that waited or ran at a time, in the state that they had then."""
-        found = []
-        seen = self._beside.get(failed.run[:3], [])
-        place = bisect_left(seen, (at.timestamp(), len(self._attempts)))
-        for _, number in seen[max(0, place - NEAR) : place]:
+        live_jobs = []
+        submissions = self._submissions.get(failed.run[:3], [])
+        place = bisect_left(submissions, (at.timestamp(), len(self._attempts)))
+        for _, number in submissions[max(0, place - NEAR) : place]:
             job = self._attempts[number].job
             if self._attempts[number] is failed or (job.ended is not None and job.ended <= at):
                 continue
             state = JobState.RUNNING if job.started is not None and job.started <= at else JobState.PENDING
-            found.append(replace(job, state=state, ended=None))
-        return found
+            live_jobs.append(replace(job, state=state, ended=None))
+        return live_jobs
 
 
 def _ran_at(job: Job, at: datetime) -> bool:
@@ -291,14 +291,14 @@ def first_on(attempts: Iterable[Attempt], drains: Mapping[str, Sequence[datetime
         attempts: All of them, in any order.
         drains: Times by node.
     """
-    found: dict[tuple[str, datetime], Attempt] = {}
+    first_attempts: dict[tuple[str, datetime], Attempt] = {}
     for attempt in attempts:
         started = attempt.job.started
         if started is None:
             continue
         for node in drains.keys() & set(attempt.job.nodes):
             for at in drains[node]:
-                best = found.get((node, at))
+                best = first_attempts.get((node, at))
                 if started >= at and (best is None or best.job.started is None or started < best.job.started):
-                    found[node, at] = attempt
-    return found
+                    first_attempts[node, at] = attempt
+    return first_attempts

@@ -21,47 +21,47 @@ class Section(NamedTuple):
     pairs: list[tuple[str, str]]
 
 
-def sections(told: Tally) -> list[Section]:
+def sections(tally: Tally) -> list[Section]:
     """Return the figures in the order in which people ask for them."""
-    found = [
-        Section("history", list(_history(told))),
-        Section("what Nightshift would have done", list(_done(told))),
-        Section("GPU-hours lost to waiting", list(_waiting(told))),
-        Section("what a person would have been asked", list(_asked(told))),
-        Section("what might have done harm", list(_harm(told))),
-        Section("nodes", list(_nodes(told))),
-        Section("what nobody can know from these files", [(name, f"{count:,}") for name, count in told.unknown.items()]),
+    all_sections = [
+        Section("history", list(_history(tally))),
+        Section("what Nightshift would have done", list(_changes_made(tally))),
+        Section("GPU-hours lost to waiting", list(_waiting(tally))),
+        Section("what a person would have been asked", list(_questions(tally))),
+        Section("what might have done harm", list(_harm(tally))),
+        Section("nodes", list(_nodes(tally))),
+        Section("what nobody can know from these files", [(name, f"{count:,}") for name, count in tally.unknown.items()]),
     ]
-    return [section for section in found if section.pairs]
+    return [section for section in all_sections if section.pairs]
 
 
-def _history(told: Tally) -> Iterator[tuple[str, str]]:
-    if told.first is not None and told.last is not None:
-        yield "from, to", f"{told.first:%Y-%m-%d %H:%M} to {told.last:%Y-%m-%d %H:%M} UTC, {told.days:g} days"
-    yield "jobs that ended", f"{told.jobs:,}, {told.failed:,} failed; {told.gpu_hours_run:,.0f} GPU-hours"
-    yield "states", _listed(told.states)
-    yield "failures replayed", f"{told.replayed:,}"
-    yield "diagnosed", _listed(told.reasons)
+def _history(tally: Tally) -> Iterator[tuple[str, str]]:
+    if tally.first is not None and tally.last is not None:
+        yield "from, to", f"{tally.first:%Y-%m-%d %H:%M} to {tally.last:%Y-%m-%d %H:%M} UTC, {tally.days:g} days"
+    yield "jobs that ended", f"{tally.jobs:,}, {tally.failed:,} failed; {tally.gpu_hours_run:,.0f} GPU-hours"
+    yield "states", _listed(tally.states)
+    yield "failures replayed", f"{tally.replayed:,}"
+    yield "diagnosed", _listed(tally.reasons)
 
 
-def _done(told: Tally) -> Iterator[tuple[str, str]]:
-    yield "restarts", _rate(told.restarts)
-    yield "drains of nodes", _rate(told.drains)
-    yield "playbooks", _listed(told.playbooks)
-    yield "incidents ended", _listed(told.ends)
-    for kind, answers in told.changes.items():
+def _changes_made(tally: Tally) -> Iterator[tuple[str, str]]:
+    yield "restarts", _rate(tally.restarts)
+    yield "drains of nodes", _rate(tally.drains)
+    yield "playbooks", _listed(tally.playbooks)
+    yield "incidents ended", _listed(tally.ends)
+    for kind, answers in tally.changes.items():
         yield f"policy on {kind}", _listed({_ANSWERS.get(answer, answer): count for answer, count in answers.items()})
-    if told.refused_by:
-        yield "refused by rule", _listed(told.refused_by)
-    if told.not_made:
-        yield "restart not made", _listed(told.not_made)
+    if tally.refused_by:
+        yield "refused by rule", _listed(tally.refused_by)
+    if tally.not_made:
+        yield "restart not made", _listed(tally.not_made)
 
 
 _ANSWERS = {"allow": "done alone", "ask": "after a question", "deny": "refused by policy", "not_made": "could not be made"}
 
 
-def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
-    waiting = told.waiting
+def _waiting(tally: Tally) -> Iterator[tuple[str, str]]:
+    waiting = tally.waiting
     if waiting.progress_told:
         lost = f"{waiting.progress_gpu_hours:,.1f} GPU-hours since the last checkpoint"
         yield "training lost", f"{lost} in the {waiting.progress_told:,} logs that tell; a restart by Nightshift loses the same"
@@ -72,38 +72,41 @@ def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
     yield "as it was", f"{waiting.gpu_hours:,.1f} GPU-hours until somebody submitted the run again"
     yield "saved alone", f"{waiting.saved_alone:,.1f} GPU-hours; restarts without a question: {waiting.restarts_alone:,}"
     yield "saved after a yes", f"{waiting.saved_asked:,.1f} GPU-hours; restarts that were asked about: {waiting.restarts_asked:,}"
-    left = waiting.gpu_hours - waiting.saved_alone - waiting.saved_asked
-    yield "as it would have been", f"{left:,.1f} GPU-hours: bugs that a person must fix, unknown reasons, what nobody restarts"
+    hours_left = waiting.gpu_hours - waiting.saved_alone - waiting.saved_asked
+    yield (
+        "as it would have been",
+        f"{hours_left:,.1f} GPU-hours: bugs that a person must fix, unknown reasons, what nobody restarts",
+    )
     yield "in the queue", f"{waiting.queue_gpu_hours:,.1f} GPU-hours from submission to start, which nobody could have saved"
 
 
-def _asked(told: Tally) -> Iterator[tuple[str, str]]:
-    yield "questions", _rate(told.asked)
-    yield "handed over", f"{_rate(told.handed_over)}; with the diagnosis, to fix or to decide"
-    if not told.asked.count:
+def _questions(tally: Tally) -> Iterator[tuple[str, str]]:
+    yield "questions", _rate(tally.asked)
+    yield "handed over", f"{_rate(tally.handed_over)}; with the diagnosis, to fix or to decide"
+    if not tally.asked.count:
         return
-    yield "by rule", _listed(told.asked_by)
-    hours = [f"{hour:02d}h {count}" for hour, count in enumerate(told.asked_at) if count]
+    yield "by rule", _listed(tally.asked_by)
+    hours = [f"{hour:02d}h {count}" for hour, count in enumerate(tally.asked_at) if count]
     yield "by hour, local", ", ".join(hours)
-    yield "at night", f"{told.asked_at_night:,} between 22:00 and 07:00, {told.asked_at_weekends:,} at weekends"
+    yield "at night", f"{tally.asked_at_night:,} between 22:00 and 07:00, {tally.asked_at_weekends:,} at weekends"
 
 
-def _harm(told: Tally) -> Iterator[tuple[str, str]]:
-    restarts = [one for one in told.suspects if one.kind == "resubmit"]
-    spent = sum(one.gpu_hours or 0.0 for one in restarts)
-    yield "restarts for nothing", f"{len(restarts):,} of {told.restarts.count:,}; about {spent:,.1f} GPU-hours"
-    yield "restarts nobody made", f"{told.unwanted:,}: the run was not started again within {HORIZON.days} days"
-    yield "drains of good nodes", f"{told.nodes_after.well:,} of {told.drains.count:,}"
-    for one in told.suspects[:SHOWN]:
-        about = f"job {one.job}" + (f", node {one.node}" if one.node else "")
-        yield f"  {one.at:%Y-%m-%d %H:%M}", f"{one.kind} after {one.reason}, {about}: {one.why}"
-    if len(told.suspects) > SHOWN:
-        yield "  …", f"{len(told.suspects) - SHOWN:,} more; --details lists every failure"
+def _harm(tally: Tally) -> Iterator[tuple[str, str]]:
+    restarts = [suspect for suspect in tally.suspects if suspect.kind == "resubmit"]
+    spent = sum(suspect.gpu_hours or 0.0 for suspect in restarts)
+    yield "restarts for nothing", f"{len(restarts):,} of {tally.restarts.count:,}; about {spent:,.1f} GPU-hours"
+    yield "restarts nobody made", f"{tally.unwanted:,}: the run was not started again within {HORIZON.days} days"
+    yield "drains of good nodes", f"{tally.nodes_after.well:,} of {tally.drains.count:,}"
+    for suspect in tally.suspects[:SHOWN]:
+        about = f"job {suspect.job}" + (f", node {suspect.node}" if suspect.node else "")
+        yield f"  {suspect.at:%Y-%m-%d %H:%M}", f"{suspect.kind} after {suspect.reason}, {about}: {suspect.why}"
+    if len(tally.suspects) > SHOWN:
+        yield "  …", f"{len(tally.suspects) - SHOWN:,} more; --details lists every failure"
 
 
-def _nodes(told: Tally) -> Iterator[tuple[str, str]]:
-    after = told.nodes_after
-    if told.drains.count:
+def _nodes(tally: Tally) -> Iterator[tuple[str, str]]:
+    after = tally.nodes_after
+    if tally.drains.count:
         yield (
             "after a drain",
             (
@@ -111,10 +114,10 @@ def _nodes(told: Tally) -> Iterator[tuple[str, str]]:
                 f"{after.unused:,} had no job for so long, {after.well:,} were well, {after.unclear:,} unclear"
             ),
         )
-    if told.repeated_nodes:
-        yield "to blame repeatedly", _listed(told.repeated_nodes)
-    if told.met_cordoned:
-        yield "failures avoided", f"{told.met_cordoned:,}: of a node that a cordon would have kept the job away from"
+    if tally.repeated_nodes:
+        yield "to blame repeatedly", _listed(tally.repeated_nodes)
+    if tally.met_cordoned:
+        yield "failures avoided", f"{tally.met_cordoned:,}: of a node that a cordon would have kept the job away from"
 
 
 def assumptions(notice_s: float, answer_s: float) -> list[str]:
@@ -142,11 +145,11 @@ def assumptions(notice_s: float, answer_s: float) -> list[str]:
     ]
 
 
-def markdown(told: Tally, *, source: str, mode: str, notice_s: float, answer_s: float, notes: Mapping[str, str]) -> str:
+def markdown(tally: Tally, *, source: str, mode: str, notice_s: float, answer_s: float, notes: Mapping[str, str]) -> str:
     """Return the page.
 
     Args:
-        told: The figures.
+        tally: The figures.
         source: The files.
         mode: The policy that was replayed.
         notice_s: As in `tally`.
@@ -154,7 +157,7 @@ def markdown(told: Tally, *, source: str, mode: str, notice_s: float, answer_s: 
         notes: Further lines about the input, by name.
     """
     lines = ["# What Nightshift would have done", "", f"From {escaped(source)}, with policy {escaped(mode)}.", ""]
-    for section in sections(told):
+    for section in sections(tally):
         lines += [f"## {section.title[0].upper()}{section.title[1:]}", "", "| | |", "|---|---|"]
         lines += [f"| {escaped(name.strip())} | {escaped(value)} |" for name, value in section.pairs]
         lines.append("")
@@ -169,5 +172,5 @@ def _rate(rate: Rate) -> str:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN]]
-    return ", ".join(shown) + (f", {len(counts) - SHOWN} more" if len(counts) > SHOWN else "")
+    entries = [f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN]]
+    return ", ".join(entries) + (f", {len(counts) - SHOWN} more" if len(counts) > SHOWN else "")

@@ -21,8 +21,8 @@ from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, Next, Runs, ran_s
 from assistant.engine.backtest.traces import Trace, Traces, lost_s
+from assistant.engine.dry_runs import silent_log
 from assistant.engine.engine import Engine
-from assistant.engine.untold import untold
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate
 from assistant.policy import Breaker, Policy
@@ -68,14 +68,14 @@ class HistoryCluster:
         """Learn the nodes from the attempts."""
         self._clock, self._runs, self._events = clock, runs, events
         partitions: dict[str, str] = {}
-        for one in attempts:
-            for node in one.job.nodes:
+        for attempt in attempts:
+            for node in attempt.job.nodes:
                 if node not in partitions:
-                    partitions[node] = one.job.partition.partition(",")[0]
+                    partitions[node] = attempt.job.partition.partition(",")[0]
         self._fleet = [Node(name, NodeState.ALLOCATED, partition) for name, partition in sorted(partitions.items())]
         self.out: dict[str, datetime] = {}
         """Nodes that would have been cordoned, each until when."""
-        self._shown: tuple[frozenset[str], list[Node]] = (frozenset(), self._fleet)
+        self._shown_nodes: tuple[frozenset[str], list[Node]] = (frozenset(), self._fleet)
         self._attempt: Attempt | None = None
         self._job: Job | None = None
         self.trace = Trace(None, "")
@@ -108,8 +108,8 @@ class HistoryCluster:
         """Return the failed attempt and what else of its run waited or ran then."""
         if self._job is None or self._attempt is None:
             return []
-        others = self._runs.live(self._attempt, self._clock.now())
-        return [self._job, *(replace(job, work_dir=self._job.work_dir) for job in others)]
+        living = self._runs.live(self._attempt, self._clock.now())
+        return [self._job, *(replace(job, work_dir=self._job.work_dir) for job in living)]
 
     def job(self, job_id: str) -> Job:
         """Return the failed attempt.
@@ -124,14 +124,14 @@ class HistoryCluster:
     def nodes(self) -> Sequence[Node]:
         """Return all nodes that the accounting names."""
         out = self.unusable
-        if self._shown[0] != out:
+        if self._shown_nodes[0] != out:
             drained = [replace(node, state=NodeState.DRAINED) if node.name in out else node for node in self._fleet]
-            self._shown = (out, drained)
-        return self._shown[1]
+            self._shown_nodes = (out, drained)
+        return self._shown_nodes[1]
 
-    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+    def command_lines(self, method: str, /, *arguments: Any, **keywords: Any) -> tuple[str, ...]:
         """Return a change in Slurm's words."""
-        return method_lines(method, arguments, named)
+        return method_lines(method, arguments, keywords)
 
     def submit(self, spec: JobSpec) -> str:
         """Promise a job."""
@@ -180,7 +180,7 @@ class HistoryTools:
             playbook_of: Gives the playbook that an incident runs.
         """
         self._cluster, self._playbook_of = cluster, playbook_of
-        self._known: dict[str, Tool] = {}
+        self._tools: dict[str, Tool] = {}
 
     def find(self, name: str) -> Tool:
         """Return a tool by its name.
@@ -188,13 +188,13 @@ class HistoryTools:
         Raises:
             UsageError: There is none.
         """
-        if name not in self._known:
+        if name not in self._tools:
             tool = find_tool(name)
             if name not in _AS_THEY_ARE:
-                own = getattr(self, f"_{name}", None) or self._other(tool)
+                own = getattr(self, f"_{name}", None) or self._any_tool(tool)
                 tool = replace(tool, run=own, show=None, find=None, take_back=None, standing=None)
-            self._known[name] = tool
-        return self._known[name]
+            self._tools[name] = tool
+        return self._tools[name]
 
     def _kernel_log(self, context: Context, **_: Any) -> object:
         if not self._cluster.trace.kernel:
@@ -233,7 +233,7 @@ class HistoryTools:
         self._cluster.cordon(node, reason)
         return {"node": node, "cordoned": True, "reason": reason, "note": ""}
 
-    def _other(self, tool: Tool) -> Callable[..., object]:
+    def _any_tool(self, tool: Tool) -> Callable[..., object]:
         def answer(context: Context, **_: Any) -> object:
             expected = self._expected(context.incident, tool.name)
             if expected:
@@ -314,7 +314,7 @@ class Replayed:
 
     def change(self, kind: str) -> Decided | None:
         """Return what was decided about a change of this class; of several the last one."""
-        return next((one for one in reversed(self.decided) if one.kind == kind), None)
+        return next((decision for decision in reversed(self.decided) if decision.kind == kind), None)
 
 
 class AssumedYes:
@@ -353,18 +353,18 @@ class Replay:
     """Incidents by the number of the attempt that would have been their restart."""
 
     def run(
-        self, wanted: Callable[[Attempt], bool] = lambda attempt: True, told: Callable[[int], None] = lambda number: None
+        self, wanted: Callable[[Attempt], bool] = lambda attempt: True, progress: Callable[[int], None] = lambda number: None
     ) -> Iterator[Replayed]:
         """Yield what would have come of each failed attempt, in order of time.
 
         Args:
             wanted: Whether an attempt belongs to the time that is replayed.
-            told: Called with the place of each attempt that was gone through.
+            progress: Called with the place of each attempt that was gone through.
         """
         runs = Runs(self.attempts)
-        first = next((one.job.ended for one in self.attempts if one.job.ended is not None), _LONG_AGO)
+        first = next((entry.job.ended for entry in self.attempts if entry.job.ended is not None), _LONG_AGO)
         clock = JumpingClock(first)
-        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, untold():
+        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, silent_log():
             store = _OwnStore(Path(folder) / "store.db", clock)
             # nothing here has to survive a power cut
             store.rows("PRAGMA synchronous = OFF")
@@ -373,7 +373,7 @@ class Replay:
             spoken: set[tuple[str, int]] = set()
             try:
                 for number, attempt in enumerate(self.attempts):
-                    told(number)
+                    progress(number)
                     if attempt.job.ended is None:
                         break
                     after = runs.next_of(number) if attempt.job.state in _STARTED_AGAIN else None
@@ -423,19 +423,19 @@ class Replay:
         except NightshiftError as error:
             return Replayed(number, at, None, None, None, f"could not be replayed: {error}", (), *has, after, out)
         decided = tuple(_decided(engine.store, incident.id))
-        again = next((one for one in decided if one.kind == "resubmit" and one.done), None)
-        if again is not None and after is not None:
+        restart = next((decision for decision in decided if decision.kind == "resubmit" and decision.done), None)
+        if restart is not None and after is not None:
             # the person's restart stands for ours: what came of it is what is known of it
             self._parents[after.number] = incident.id
-        found = engine.store.diagnosis(incident.id)
-        if found is not None:
+        diagnosis = engine.store.diagnosis(incident.id)
+        if diagnosis is not None:
             # of ten thousand failures not every rival can be kept
-            found = replace(found, root_cause=found.root_cause[:1], rivals=(), seen_before=(), patterns=())
+            diagnosis = replace(diagnosis, root_cause=diagnosis.root_cause[:1], rivals=(), seen_before=(), patterns=())
         steps = [call for call in engine.store.calls(incident.id) if call.step is not None]
         unasked = tuple(dict.fromkeys(call.tool for call in steps if call.tool in TESTS))
         lost = lost_s(job, ran_s(self.attempts[number]))
         return Replayed(
-            number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost, unasked
+            number, at, diagnosis, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost, unasked
         )
 
 
@@ -449,7 +449,7 @@ def _decided(store: Store, incident: int) -> Iterator[Decided]:
         if tool.risk is Risk.READ:
             continue
         decisions, outcome = store.decisions(call.id), store.outcome(call.id)
-        nodes = _named(call.arguments.get("node")) + _named(call.arguments.get("nodes"))
+        nodes = _argument_names(call.arguments.get("node")) + _argument_names(call.arguments.get("nodes"))
         if not decisions:
             # the tool could not even be looked at: the policy was never asked
             yield Decided(tool.kind, nodes, Verdict.DENY, "", "", False, outcome.error if outcome is not None else "")
@@ -457,12 +457,12 @@ def _decided(store: Store, incident: int) -> Iterator[Decided]:
         first = decisions[0]
         value = outcome.value if outcome is not None else None
         idle = isinstance(value, dict) and value.get("cordoned") is False
-        done = call.status is CallStatus.DONE and not idle
+        is_done = call.status is CallStatus.DONE and not idle
         error = "was out already" if idle else (outcome.error if outcome is not None else "")
-        yield Decided(tool.kind, nodes, first.verdict, first.rule, first.why, done, error)
+        yield Decided(tool.kind, nodes, first.verdict, first.rule, first.why, is_done, error)
 
 
-def _named(value: object) -> tuple[str, ...]:
+def _argument_names(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,) if value else ()
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()

@@ -51,19 +51,19 @@ class Drains:
 
 def bad_restarts(attempts: Sequence[Attempt], replayed: Sequence[Replayed]) -> list[Suspect]:
     """Return the restarts whose real counterpart failed again within minutes."""
-    reasons = {one.number: one.diagnosis.reason for one in replayed if one.diagnosis is not None}
-    found = []
-    for one in replayed:
-        after = one.after
-        if one.restart is None or after is None or not failed_at_once(attempts[after.number]):
+    reasons = {entry.number: entry.diagnosis.reason for entry in replayed if entry.diagnosis is not None}
+    suspects = []
+    for entry in replayed:
+        after = entry.after
+        if entry.restart is None or after is None or not failed_at_once(attempts[after.number]):
             continue
-        again, failed = attempts[after.number], attempts[one.number]
+        next_attempt, failed = attempts[after.number], attempts[entry.number]
         of = reasons.get(after.number, "")
-        of = "the same" if of and of == reasons.get(one.number) else of
-        why = f"its next attempt failed within {max(1.0, ran_s(again) / 60):.0f} min" + (f" of {of}" if of else "")
-        spent = ran_s(again) * (again.gpus or 0) / 3600 if again.gpus is not None else None
-        found.append(Suspect("resubmit", failed.job.id, "", one.at, reasons.get(one.number, ""), why, spent))
-    return found
+        of = "the same" if of and of == reasons.get(entry.number) else of
+        why = f"its next attempt failed within {max(1.0, ran_s(next_attempt) / 60):.0f} min" + (f" of {of}" if of else "")
+        spent = ran_s(next_attempt) * (next_attempt.gpus or 0) / 3600 if next_attempt.gpus is not None else None
+        suspects.append(Suspect("resubmit", failed.job.id, "", entry.at, reasons.get(entry.number, ""), why, spent))
+    return suspects
 
 
 def after_drains(
@@ -74,23 +74,23 @@ def after_drains(
 ) -> tuple[Drains, list[Suspect]]:
     """Return how the nodes fared that would have been cordoned, and the cordons of nodes that were well."""
     times: dict[str, list[datetime]] = {}
-    for one, change in drains:
+    for entry, change in drains:
         for node in change.nodes:
-            times.setdefault(node, []).append(one.at)
+            times.setdefault(node, []).append(entry.at)
     first = first_on(attempts, times)
-    blames = {(attempts[one.number].job.id, attempts[one.number].job.attempt): set(one.blamed) for one in replayed}
+    blames = {(attempts[entry.number].job.id, attempts[entry.number].job.attempt): set(entry.blamed) for entry in replayed}
     count: Counter[str] = Counter()
     suspects = []
-    for one, change in drains:
+    for entry, change in drains:
         for node in change.nodes:
-            after = first.get((node, one.at))
-            drained = events.taken_out(node, one.at, timedelta(hours=HOURS)) is not None
-            fate = "drained" if drained else _fate(node, one.at, after, blames)
+            after = first.get((node, entry.at))
+            drained = events.taken_out(node, entry.at, timedelta(hours=HOURS)) is not None
+            fate = "drained" if drained else _fate(node, entry.at, after, blames)
             count[fate] += 1
             if fate == "well" and after is not None:
-                job, why = attempts[one.number].job, f"job {after.job.id} ran {ran_s(after) / 3600:.1f} h on it next, and well"
-                reason = one.diagnosis.reason if one.diagnosis is not None else ""
-                suspects.append(Suspect("cordon", job.id, node, one.at, reason, why))
+                job, why = attempts[entry.number].job, f"job {after.job.id} ran {ran_s(after) / 3600:.1f} h on it next, and well"
+                reason = entry.diagnosis.reason if entry.diagnosis is not None else ""
+                suspects.append(Suspect("cordon", job.id, node, entry.at, reason, why))
     return Drains(count["well"], count["again"], count["drained"], count["unused"], count["unclear"]), suspects
 
 
@@ -209,17 +209,17 @@ def tally(
         unknown: What the reading of the files left open, by name.
         events: When nodes really were out; None where nobody knows.
     """
-    ended = [one for one in jobs if one.job.ended is not None]
-    times = [one.job.ended for one in ended if one.job.ended is not None]
+    ended = [entry for entry in jobs if entry.job.ended is not None]
+    times = [entry.job.ended for entry in ended if entry.job.ended is not None]
     first, last = (min(times), max(times)) if times else (None, None)
     days = (last - first).total_seconds() / 86400 if first is not None and last is not None else 0.0
-    changes = [(one, change) for one in replayed for change in one.decided]
-    made = [(one, change) for one, change in changes if change.done]
-    questions = [(one, change) for one, change in changes if change.verdict is Verdict.ASK]
-    hours = [one.at.astimezone() for one, _ in questions]
-    drains = [(one, change) for one, change in made if change.kind == "cordon"]
+    changes = [(entry, change) for entry in replayed for change in entry.decided]
+    made_changes = [(entry, change) for entry, change in changes if change.done]
+    questions = [(entry, change) for entry, change in changes if change.verdict is Verdict.ASK]
+    hours = [entry.at.astimezone() for entry, _ in questions]
+    drains = [(entry, change) for entry, change in made_changes if change.kind == "cordon"]
     nodes_after, bad_drains = after_drains(attempts, replayed, drains, events or NodeEvents())
-    blamed = Counter(node for one in replayed if one.diagnosis is not None for node in set(one.diagnosis.faulty_nodes))
+    blamed = Counter(node for entry in replayed if entry.diagnosis is not None for node in set(entry.diagnosis.faulty_nodes))
     # a few hours say nothing of a day
     rate = _Rates(max(days, 1.0), len(ended))
     late = _late(attempts)
@@ -228,21 +228,21 @@ def tally(
         last=last,
         days=round(days, 2),
         jobs=len(ended),
-        failed=sum(one.job.state.failed for one in ended),
+        failed=sum(entry.job.state.failed for entry in ended),
         replayed=len(replayed),
-        gpu_hours_run=round(sum(ran_s(one) * (one.gpus or 0) for one in ended) / 3600, 1),
-        states=_counted(str(one.job.state) for one in ended),
-        reasons=_counted(one.diagnosis.reason for one in replayed if one.diagnosis is not None),
-        playbooks=_counted(one.playbook or "none" for one in replayed),
-        ends=_counted(str(one.state or "error") for one in replayed),
-        restarts=rate.of(sum(change.kind == "resubmit" for _, change in made)),
+        gpu_hours_run=round(sum(ran_s(entry) * (entry.gpus or 0) for entry in ended) / 3600, 1),
+        states=_counted(str(entry.job.state) for entry in ended),
+        reasons=_counted(entry.diagnosis.reason for entry in replayed if entry.diagnosis is not None),
+        playbooks=_counted(entry.playbook or "none" for entry in replayed),
+        ends=_counted(str(entry.state or "error") for entry in replayed),
+        restarts=rate.of(sum(change.kind == "resubmit" for _, change in made_changes)),
         drains=rate.of(len(drains)),
         asked=rate.of(len(questions)),
-        handed_over=rate.of(sum(one.state is IncidentState.ESCALATED for one in replayed)),
+        handed_over=rate.of(sum(entry.state is IncidentState.ESCALATED for entry in replayed)),
         changes=_by_answer(change for _, change in changes),
         refused_by=_counted(change.rule for _, change in changes if change.verdict is Verdict.DENY and change.rule),
         asked_by=_counted(change.rule for _, change in questions),
-        not_made=_counted(_why_not(one) for one in replayed if _why_not(one)),
+        not_made=_counted(_why_not(entry) for entry in replayed if _why_not(entry)),
         asked_at=tuple(sum(at.hour == hour for at in hours) for hour in range(24)),
         asked_at_night=sum(any(at.hour in part for part in NIGHT) for at in hours),
         asked_at_weekends=sum(at.weekday() >= 5 for at in hours),
@@ -250,17 +250,17 @@ def tally(
         nodes_after=nodes_after,
         suspects=[*bad_drains, *bad_restarts(attempts, replayed)],
         repeated_nodes={node: count for node, count in blamed.most_common() if count > 1},
-        met_cordoned=sum(bool(set(one.already_out) & set(one.blamed)) for one in replayed),
-        unwanted=sum(one.restart is not None and one.after is None and not late(one) for one in replayed),
+        met_cordoned=sum(bool(set(entry.already_out) & set(entry.blamed)) for entry in replayed),
+        unwanted=sum(entry.restart is not None and entry.after is None and not late(entry) for entry in replayed),
         unknown={**unknown, **_unknown(attempts, ended, replayed, late)},
     )
 
 
 def _late(attempts: Sequence[Attempt]) -> Callable[[Replayed], bool]:
     """Return what tells whether the history ends too early behind a failure to know what became of its run."""
-    times = [at for one in attempts for at in (one.job.submitted, one.job.started, one.job.ended) if at is not None]
+    times = [at for entry in attempts for at in (entry.job.submitted, entry.job.started, entry.job.ended) if at is not None]
     newest = max(times, default=None)
-    return lambda one: newest is None or one.at > newest - HORIZON
+    return lambda entry: newest is None or entry.at > newest - HORIZON
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +279,19 @@ def _counted(words: Iterable[str]) -> dict[str, int]:
 
 
 def _by_answer(changes: Iterable[Decided]) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = {}
+    by_answer: dict[str, Counter[str]] = {}
     for change in changes:
         refused = change.verdict is Verdict.DENY and change.rule
         word = "deny" if refused else str(change.verdict) if change.done else "not_made"
-        found.setdefault(change.kind, Counter())[word] += 1
-    return {kind: dict(counts.most_common()) for kind, counts in sorted(found.items())}
+        by_answer.setdefault(change.kind, Counter())[word] += 1
+    return {kind: dict(counts.most_common()) for kind, counts in sorted(by_answer.items())}
 
 
-def _why_not(one: Replayed) -> str:
+def _why_not(replay: Replayed) -> str:
     """Return, in few words, why a wanted restart would not have been made; empty where it was, or none was wanted."""
-    change = one.change("resubmit")
+    change = replay.change("resubmit")
     refused = change is not None and change.verdict is Verdict.DENY and change.rule
-    said = change.error if change is not None and not change.done and not refused else "" if one.playbook else one.note
+    why = change.error if change is not None and not change.done and not refused else "" if replay.playbook else replay.note
     words = {
         "is the same run already": "the run was in the queue again already",
         "has queued it again itself": "the scheduler had queued it again",
@@ -301,26 +301,26 @@ def _why_not(one: Replayed) -> str:
         "act=never": "the owner wants none",
         "neither cordoned nor excluded": "a node at fault could not be kept away",
     }
-    return next((short for part, short in words.items() if part in said), said[:60] if said else "")
+    return next((short for part, short in words.items() if part in why), why[:60] if why else "")
 
 
 def _waiting(attempts: Sequence[Attempt], replayed: Sequence[Replayed], notice_s: float, answer_s: float) -> Waiting:
     waits, was, queue = [], 0.0, 0.0
     count = {Verdict.ALLOW: 0, Verdict.ASK: 0}
     saved = {Verdict.ALLOW: 0.0, Verdict.ASK: 0.0}
-    for one in replayed:
-        after = one.after
+    for replay in replayed:
+        after = replay.after
         if after is None or after.starter is not Starter.PERSON or not after.sure:
             continue
-        gpus = attempts[one.number].gpus or 0
+        gpus = attempts[replay.number].gpus or 0
         acted_s = min(after.acted_s, LONGEST_WAIT_S)
         waits.append(after.acted_s / 60)
         was += acted_s * gpus / 3600
         queue += (after.waited_s - after.acted_s) * gpus / 3600
-        if one.restart is None or not _helps(one) or failed_at_once(attempts[after.number]):
+        if replay.restart is None or not _helps(replay) or failed_at_once(attempts[after.number]):
             continue
         # a question about the cordon before it holds the restart up as well
-        answer = Verdict.ASK if any(change.verdict is Verdict.ASK for change in one.decided) else Verdict.ALLOW
+        answer = Verdict.ASK if any(change.verdict is Verdict.ASK for change in replay.decided) else Verdict.ALLOW
         own_s = notice_s + (answer_s if answer is Verdict.ASK else 0.0)
         count[answer] += 1
         saved[answer] += max(0.0, acted_s - own_s) * gpus / 3600
@@ -333,38 +333,40 @@ def _waiting(attempts: Sequence[Attempt], replayed: Sequence[Replayed], notice_s
         round(saved[Verdict.ALLOW], 1),
         count[Verdict.ASK],
         round(saved[Verdict.ASK], 1),
-        sum(one.lost_s is not None for one in replayed),
-        round(sum((one.lost_s or 0.0) * (attempts[one.number].gpus or 0) for one in replayed) / 3600, 1),
+        sum(replay.lost_s is not None for replay in replayed),
+        round(sum((replay.lost_s or 0.0) * (attempts[replay.number].gpus or 0) for replay in replayed) / 3600, 1),
     )
 
 
-def _helps(one: Replayed) -> bool:
+def _helps(replay: Replayed) -> bool:
     """Whether a restart could have come sooner: one that waits for a service would have waited until nobody knows when."""
-    return one.diagnosis is not None and one.diagnosis.action is not Action.WAIT_AND_RETRY
+    return replay.diagnosis is not None and replay.diagnosis.action is not Action.WAIT_AND_RETRY
 
 
 def _unknown(
     attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Sequence[Replayed], late: Callable[[Replayed], bool]
 ) -> dict[str, int]:
-    after = [one.after for one in replayed if one.after is not None]
-    found = {
-        "failures without a log": sum(not one.has_log for one in replayed),
-        "failures without a kernel log": sum(not one.has_kernel for one in replayed),
+    after = [entry.after for entry in replayed if entry.after is not None]
+    unknowns = {
+        "failures without a log": sum(not entry.has_log for entry in replayed),
+        "failures without a kernel log": sum(not entry.has_kernel for entry in replayed),
         "failures whose reason is unknown": sum(
-            one.diagnosis is not None and one.diagnosis.reason == "unknown" for one in replayed
+            entry.diagnosis is not None and entry.diagnosis.reason == "unknown" for entry in replayed
         ),
-        "failures that could not be replayed": sum(one.state is None for one in replayed),
-        "failures with no later attempt of the run within a week": sum(one.after is None and not late(one) for one in replayed),
+        "failures that could not be replayed": sum(entry.state is None for entry in replayed),
+        "failures with no later attempt of the run within a week": sum(
+            entry.after is None and not late(entry) for entry in replayed
+        ),
         "failures of the last week with no later attempt of the run, so far": sum(
-            one.after is None and late(one) for one in replayed
+            entry.after is None and late(entry) for entry in replayed
         ),
-        "next attempts that need not be an answer: others of that name ran beside": sum(not one.sure for one in after),
+        "next attempts that need not be an answer: others of that name ran beside": sum(not entry.sure for entry in after),
         "failures whose playbook tests the nodes, which the past cannot answer: drains may be more": sum(
-            bool(one.unasked) for one in replayed
+            bool(entry.unasked) for entry in replayed
         ),
-        "failed attempts whose GPUs are not told": sum(attempts[one.number].gpus is None for one in replayed),
+        "failed attempts whose GPUs are not told": sum(attempts[entry.number].gpus is None for entry in replayed),
         "jobs that somebody cancelled: a hang or a spike may stand behind them": sum(
-            one.job.state is JobState.CANCELLED and one.job.started is not None for one in ended
+            entry.job.state is JobState.CANCELLED and entry.job.started is not None for entry in ended
         ),
     }
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in unknowns.items() if count}

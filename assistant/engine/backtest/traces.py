@@ -50,8 +50,8 @@ def lost_s(job: Job, ran_s: float) -> float | None:
     if len(points) < 2 or saved is None:
         return None
     steps = points[-1].step - points[0].step
-    told = [point.seconds for point in points if point.seconds]
-    per_step = median(told) if told else ran_s / steps if steps > 0 else 0.0
+    seconds = [point.seconds for point in points if point.seconds]
+    per_step = median(seconds) if seconds else ran_s / steps if steps > 0 else 0.0
     return max(0, points[-1].step - saved) * per_step
 
 
@@ -109,8 +109,8 @@ class Kernels:
         for node in job.nodes[:MOST_NODES]:
             lines: list[str] = []
             for path in self._files.get(node.partition(".")[0], ()):
-                times, said = self._lines(path, job.ended)
-                lines += said[bisect_left(times, first) : bisect_right(times, last)]
+                times, kernel_lines = self._lines(path, job.ended)
+                lines += kernel_lines[bisect_left(times, first) : bisect_right(times, last)]
             if lines:
                 yield node, "\n".join(lines[-MOST_LINES:])
 
@@ -140,7 +140,7 @@ class Kernels:
                 timed.append((latest, line))
         if raw and not timed:
             self.timeless.add(path)
-        timed.sort(key=lambda one: one[0])
+        timed.sort(key=lambda entry: entry[0])
         return _Read([at for at, _ in timed], [line for _, line in timed])
 
 
@@ -148,7 +148,7 @@ def _with_year(at: datetime, about: datetime) -> datetime:
     """Return a time that names no year in the year in which it lies nearest to another time."""
     years = (about.year - 1, about.year, about.year + 1)
     possible = [at.replace(year=year) for year in years if (at.month, at.day) != (2, 29) or year % 4 == 0]
-    return min(possible, key=lambda one: abs(one - about), default=at)
+    return min(possible, key=lambda candidate: abs(candidate - about), default=at)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -192,31 +192,31 @@ class Trace:
 class Traces:
     """The logs of a folder, by job."""
 
-    def __init__(self, folder: Path | None, kernels: Kernels | None, wanted: Iterable[Attempt]) -> None:
+    def __init__(self, folder: Path | None, kernels: Kernels | None, attempts: Iterable[Attempt]) -> None:
         """Look at the names of all files once.
 
         Args:
             folder: Where job logs lie, with subfolders.
             kernels: Where kernel logs lie.
-            wanted: The attempts that logs are wanted of.
+            attempts: The attempts that logs are wanted of.
 
         Raises:
             InputError: The folder cannot be read or holds too much.
         """
         self._kernels = kernels
         self._ids: dict[str, str] = {}
-        self._shown: dict[str, set[str]] = {}
+        self._shown_ids: dict[str, set[str]] = {}
         self._last: dict[str, int] = {}
-        for one in wanted:
-            job = one.job
+        for attempt in attempts:
+            job = attempt.job
             # the first part of a heterogeneous job writes for all
             whole, _, part = job.id.partition("+")
             if part in ("", "0"):
                 self._ids[whole] = job.id
-            self._ids.setdefault(one.raw_id, job.id)
+            self._ids.setdefault(attempt.raw_id, job.id)
             self._last[job.id] = max(job.attempt, self._last.get(job.id, 0))
             if job.log is not None:
-                self._shown.setdefault(job.log.name, set()).add(job.id)
+                self._shown_ids.setdefault(job.log.name, set()).add(job.id)
         self._files: dict[str, list[tuple[int, Path]]] = {}
         self.files = 0
         self.without: Counter[str] = Counter()
@@ -230,17 +230,17 @@ class Traces:
             self.files += 1
             if self.files > MOST_FILES:
                 raise InputError(f"{folder}: holds more than {MOST_FILES:,} files; name a folder with fewer")
-            for job_id, rank in self._meant(path, inside):
+            for job_id, rank in self._job_of(path, inside):
                 listed = self._files.setdefault(job_id, [])
                 if len(listed) < MOST_CANDIDATES:
                     listed.append((rank, path))
 
-    def _meant(self, path: Path, inside: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    def _job_of(self, path: Path, inside: tuple[str, ...]) -> Iterator[tuple[str, int]]:
         """Yield the jobs that a file may be of, each with how good a match that is: 0 is the best."""
         name = path.name
         if _NO_LOG.search(name):
             return
-        own = {job_id for job_id in self._shown.get(name, ()) if self._named(job_id, name)}
+        own = {job_id for job_id in self._shown_ids.get(name, ()) if self._names_job(job_id, name)}
         yield from ((job_id, 0) for job_id in own)
         for job_id, exact in self._numbered(name):
             if job_id not in own:
@@ -250,8 +250,8 @@ class Traces:
                 if exact:
                     yield job_id, 2 if name in _JOB_LOGS else 4 + 2 * bool(_ERRORS.search(name))
 
-    def _named(self, job_id: str, name: str) -> bool:
-        return any(found == job_id for found, _ in self._numbered(name))
+    def _names_job(self, job_id: str, name: str) -> bool:
+        return any(number == job_id for number, _ in self._numbered(name))
 
     def _numbered(self, name: str) -> Iterator[tuple[str, bool]]:
         for match in _NUMBERS.finditer(name):
@@ -267,11 +267,11 @@ class Traces:
         if why:
             self.without[why] += 1
         kernel = dict(self._kernels.of(attempt.job)) if self._kernels is not None else {}
-        beside = log.parent if log is not None and self._is_case(log.parent, attempt.job.id) else None
+        case_folder = log.parent if log is not None and self._is_case(log.parent, attempt.job.id) else None
         scheduler = ""
-        if beside is not None:
+        if case_folder is not None:
             try:
-                case = Case.from_path(beside)
+                case = Case.from_path(case_folder)
             except InputError:
                 return Trace(log, why, kernel)
             kernel = kernel or by_node(case.kernel, attempt.job.nodes)
@@ -280,11 +280,13 @@ class Traces:
 
     def _is_case(self, folder: Path, job_id: str) -> bool:
         """Tell whether a folder is of this job alone."""
-        return any(found == job_id for found, exact in self._numbered(folder.name) if exact)
+        return any(number == job_id for number, exact in self._numbered(folder.name) if exact)
 
     def _log(self, attempt: Attempt) -> tuple[Path | None, str]:
         job_id = attempt.job.id
-        candidates = sorted(self._files.get(job_id, ()), key=lambda found: (found[0], len(found[1].parts), str(found[1])))
+        candidates = sorted(
+            self._files.get(job_id, ()), key=lambda candidate: (candidate[0], len(candidate[1].parts), str(candidate[1]))
+        )
         if not candidates:
             return None, "no file"
         if attempt.job.attempt < self._last[job_id]:
@@ -294,11 +296,11 @@ class Traces:
             try:
                 if not path.stat().st_size:
                     continue
-                named = _named_ids(path)
+                job_ids = _named_ids(path)
             except (InputError, OSError):
                 continue
-            numbers = {number for number, known in self._ids.items() if known == job_id} if named else set()
-            if named and not named & (numbers | set(re.split(r"[_+]", job_id))):
+            numbers = {number for number, other_job in self._ids.items() if other_job == job_id} if job_ids else set()
+            if job_ids and not job_ids & (numbers | set(re.split(r"[_+]", job_id))):
                 why = "another job"
                 continue
             return path, ""
@@ -310,17 +312,17 @@ def by_node(text: str, nodes: tuple[str, ...]) -> dict[str, str]:
 
     What names no node is the node's where the job had but one.
     """
-    found: dict[str, list[str]] = {}
-    known = set(nodes)
+    lines_by_node: dict[str, list[str]] = {}
+    node_names = set(nodes)
     node = nodes[0] if len(nodes) == 1 else "unnamed"
     for line in text.splitlines():
         head = re.fullmatch(r"# ([\w.-]+)", line)
         if head is not None:
             node = head.group(1)
         else:
-            host = next((word for word in map(_short, line[:HEAD].split()) if word in known), node)
-            found.setdefault(host, []).append(line)
-    return {node: "\n".join(lines) for node, lines in found.items() if any(map(str.strip, lines))}
+            host = next((word for word in map(_short, line[:HEAD].split()) if word in node_names), node)
+            lines_by_node.setdefault(host, []).append(line)
+    return {node: "\n".join(lines) for node, lines in lines_by_node.items() if any(map(str.strip, lines))}
 
 
 def _short(word: str) -> str:
@@ -338,7 +340,7 @@ def _named_ids(path: Path) -> frozenset[str]:
             with open_regular(path) as plain:
                 plain.seek(max(EDGE_BYTES, size - EDGE_BYTES))
                 tail = plain.read(EDGE_BYTES)
-    return frozenset(found.decode() for found in _IDS.findall(head + b"\n" + tail))
+    return frozenset(job_id.decode() for job_id in _IDS.findall(head + b"\n" + tail))
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

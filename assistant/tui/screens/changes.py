@@ -20,7 +20,7 @@ from assistant.tui.snapshot import ApprovalEntry, KillSwitchSnapshot, RecoverySn
 from assistant.tui.words import MODES, RISKS, age, short, tint
 
 if TYPE_CHECKING:
-    from assistant.engine.plan import Planned
+    from assistant.engine.dry_runs import Planned
 
 
 class ApprovalAnswer(NamedTuple):

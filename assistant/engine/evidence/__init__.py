@@ -1,0 +1,62 @@
+"""What the cluster adds to a diagnosis that the files of the attempt alone do not show: nodes, storage, other jobs, sources.
+
+Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
+What a failed job needed: `storage` (on `file_systems`, which is pure), `missing_data`, `changed_files`, `node_faults`,
+`remote_hosts`, `ended_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its own script and settings:
+`job_sources`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+    from assistant.records import Diagnosis, Incident, Job
+
+
+def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis with what the cluster shows of its job; as it is in a replay, whose cluster is not there to be asked."""
+    # here, since these modules stand on one another and `faulty_nodes` on them
+    from assistant.engine.evidence import (
+        changed_files,
+        ended_servers,
+        job_sources,
+        loss_divergence,
+        missing_data,
+        node_faults,
+        remote_hosts,
+        resource_holders,
+        storage,
+    )
+    from assistant.engine.faulty_nodes import with_swallowing_disk
+    from assistant.engine.gather import with_no_checkpoint, with_sender
+    from assistant.engine.outcomes.living_jobs import with_slowdown, with_wait
+    from assistant.records import EventKind
+    from assistant.untrusted import reading_as
+
+    if engine.replays:
+        return diagnosis
+    diagnosis = loss_divergence.with_own_divergence(engine, diagnosis, job)
+    diagnosis = with_sender(storage.with_storage(engine, incident, diagnosis, job), job)
+    diagnosis = node_faults.with_failed_launch(engine, incident, diagnosis, job)
+    diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)
+    diagnosis = loss_divergence.with_repeated_spike(engine, incident, diagnosis, job)
+    diagnosis = loss_divergence.with_faulty_gpu(engine, incident, diagnosis, job)
+    diagnosis = with_slowdown(engine, incident, with_wait(engine, incident, diagnosis, job), job)
+    if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:
+        return diagnosis  # nothing has failed, so nothing is looked for that ended it
+    diagnosis = changed_files.with_changed_files(engine, incident, diagnosis, job)
+    diagnosis = remote_hosts.with_unreached_host(engine, incident, diagnosis, job)
+    diagnosis = resource_holders.with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
+    diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
+    diagnosis = changed_files.with_read_race(engine, incident, diagnosis, job)
+    diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
+    diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
+    diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
+    with reading_as(job.account if job is not None else ""):
+        diagnosis = job_sources.with_deliberate_exit(job_sources.with_rate_setting(diagnosis, job), job)
+        diagnosis = missing_data.with_cut_file(diagnosis, job)
+        diagnosis = job_sources.with_remaining_commands(diagnosis, job)
+        return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -1,0 +1,419 @@
+"""Ends of incidents without a verified restart: settled by others, training over, or a restart stopped at a wrong start.
+
+Others may have started the run again, or the job completed. An incident that a person was asked about is closed by its owner's
+own job only while nobody has taken it, once that job has gone on, and where a machine is at fault only once it is out of service.
+A restart that is proven to be at a wrong start, or to train without numbers, is stopped (docs/decisions/0016).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from assistant.engine.outcomes.completed_jobs import failure_behind, open_hidden_failure
+from assistant.errors import Denied, NightshiftError, ToolError, Unavailable
+from assistant.logs.spikes import find_spike
+from assistant.records import (
+    Call,
+    CallStatus,
+    Category,
+    Diagnosis,
+    Event,
+    EventKind,
+    Incident,
+    IncidentState,
+    Job,
+    JobState,
+    NodeState,
+    Outcome,
+    tags_in,
+)
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.dependencies import never_begin
+from assistant.recover.identity import RESTARTS, other_store, restart_of
+from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.playbook import Ended
+from assistant.recover.runs import successor_of, twin_of
+from assistant.recover.verify import Verdict
+from assistant.recover.wrong_start import saves_since
+from assistant.store import SETTLED_SINCE, Store
+from assistant.untrusted import reading_as
+from assistant.watch.attempts import Remark, hidden_failure_in
+from assistant.watch.progress import loss_in_words
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+def settled_elsewhere(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis | None, *, among: Collection[str] | None = None
+) -> str:
+    """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
+
+    Settled is a job that Slurm or somebody queued again, that completed, or whose run goes on as another job that was submitted or
+    begun since, unless this store itself restarted it for the incident.
+
+    Args:
+        engine: Everything.
+        incident: About a job.
+        diagnosis: Of it.
+        among: Ids of the only jobs as which the run may go on; None for any, also one that has not begun.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if engine.replays or incident.job is None or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
+        return ""
+    calls = engine.store.calls(incident.id)
+    if any(call.tool in RESTARTS and call.status is CallStatus.DONE and _trained(engine, call.id) for call in calls):
+        return ""
+    try:
+        job = engine.scheduler.job(incident.job)
+    except ToolError:
+        return ""
+    if job.attempt > incident.attempt and any(
+        (tag.store, tag.incident) == (engine.store.store_id, incident.id) for tag in tags_in(job.comment)
+    ):
+        return ""  # its own call queued it again, and did not finish
+    if job.attempt > incident.attempt:
+        failed = ", ".join(diagnosis.faulty_nodes) if diagnosis is not None else ""
+        steps = f"; its last step was {diagnosis.step}" if diagnosis is not None and diagnosis.step is not None else ""
+        why = f" after {diagnosis.reason}" if diagnosis is not None else ""
+        on = f" on {failed}" if failed else ""
+        requeue_words = f"job {job.id} was queued again under its own id{why}{on}"
+        return f"settled elsewhere: {requeue_words} (attempt {job.attempt}, {job.state}){steps}"
+    if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
+        if _run_away(incident, job):
+            return ""
+        if hidden_failure_in(engine.store.events(incident.id)):
+            return _as_another_job(engine, incident, job, among)
+        if failure := failure_behind(job, engine.knowledge):
+            open_hidden_failure(engine, job, failure)
+            return ""
+        return f"settled elsewhere: job {job.id} completed meanwhile"
+    if not job.state.ended:
+        return ""
+    settled = _as_another_job(engine, incident, job, among)
+    blames = diagnosis is not None and bool(diagnosis.faulty_nodes)  # the node has to be seen to all the same
+    return settled or (_replaced_by_copy(engine, job) if among is None and not blames else "")
+
+
+def _replaced_by_copy(engine: Engine, job: Job) -> str:
+    """Return that a copy of a job does its work, so that nobody misses the one that failed; empty where there is none."""
+    if job.state is not JobState.FAILED:
+        return ""
+    with reading_as(job.account):
+        twin = twin_of(engine.scheduler, engine.checkpoint_folders, job)
+    if twin is None:
+        return ""
+    return (
+        f"settled elsewhere: job {twin.id} ({twin.state}) of {job.user or 'its owner'} runs the same script with the same "
+        f"arguments in the same folder, and began before job {job.id} ended: submitted twice. Job {twin.id} does the work, and "
+        f"both write into one folder; job {job.id} is not started again beside it. Copies need folders of their own"
+    )
+
+
+def lost_training(engine: Engine, incident: Incident, job: Job | None) -> str:
+    """Return that a job completed although its loss had run away for good, with what it left that is healthy; empty otherwise.
+
+    An exit code of 0 says nothing about what was learned: what such a job saved since must not be used, and a person has to know.
+    """
+    words = _run_away(incident, job) if job is not None and not engine.replays else ""
+    if not words or job is None:
+        return ""
+    outcome = engine.gate.call("escalate", {"why": words, "job": job.id}, why=words, by="engine", incident=incident.id)
+    value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+    return " ".join(part for part in (f"{words}.", str(value.get("saved", ""))) if part)
+
+
+def _run_away(incident: Incident, job: Job) -> str:
+    if job.state is not JobState.COMPLETED or incident.kind is not EventKind.LOSS_SPIKE:
+        return ""
+    spike = find_spike(log_points(job))
+    if spike is None:
+        return ""
+    loss_words = f"its loss stood {loss_in_words(spike)} and never came back"
+    return f"job {job.id} completed, but {loss_words}: what it saved since must not be used"
+
+
+class FinishedTraining(NamedTuple):
+    """Whether a training is over, so that nothing of it is left to be restarted."""
+
+    note: str
+    """Empty where that is not known."""
+    needs_owner: bool = False
+    """Whether something else failed behind it than the exit of its program."""
+
+
+def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> FinishedTraining:
+    """Return that the training of a job is over and saved, so that nothing is left to be restarted.
+
+    What failed behind it, an upload or an export, is its owner's to do again. A program that was aborted at its exit, with nothing
+    left to do, has failed nothing: that is a remark.
+    """
+    if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
+        return FinishedTraining("")
+    if job.hidden_failure:
+        return FinishedTraining("")  # its log was read for just that
+    why = "is there anything left to train?"
+    outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
+    value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+    if not value.get("finished"):
+        return FinishedTraining("")
+    note, abort = f"{value.get('note')}; nothing is left to be restarted", str(value.get("at_exit") or "")
+    if not job.ended_badly:
+        return FinishedTraining(note)
+    if not abort:
+        owner = f"{job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}"
+        return FinishedTraining(f"{note}. {owner}", needs_owner=True)
+    remark = f"job {job.id} finished its training and saved it; its program was aborted only at its exit: {abort}"
+    engine.good_runs.remarks.append(Remark(f"job {job.id} aborted at its exit", remark))
+    return FinishedTraining(f"{note}; its program was aborted only at its exit: {abort}")
+
+
+def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
+    def passed_over(successor: Job) -> bool:
+        # what somebody else runs is no answer of the owner's; a restart of this store is watched by another incident
+        return (among is not None and (successor.id not in among or successor.user != job.user)) or restart_of(
+            engine.store, successor
+        ) is not None
+
+    for successor in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
+        if successor.state.ended and successor.state is not JobState.COMPLETED and incident.id > _last_incident(engine, successor):
+            continue  # it did not bring the run further, and nobody was told of it
+        owner = "its owner" if successor.user == job.user else successor.user
+        submitter = "another Nightshift" if other_store(engine.store, successor.comment) and tags_in(successor.comment) else owner
+        waiting = never_begin(engine.scheduler, job.id, successor.id)
+        if job.ended is not None and successor.submitted is not None and successor.submitted <= job.ended:
+            goes_on = f"goes on as job {successor.id} ({successor.state}), submitted before"
+            return f"settled elsewhere: the run of job {job.id} {goes_on}{waiting}"
+        submitted = f"submitted the run of job {job.id} again as job {successor.id} ({successor.state})"
+        return f"settled elsewhere: {submitter} {submitted}{waiting}"
+    return ""
+
+
+def _last_incident(engine: Engine, job: Job) -> int:
+    return max((incident.id for incident in engine.store.incidents(job=job.id)), default=0)
+
+
+def _trained(engine: Engine, call: int) -> bool:
+    outcome = engine.store.outcome(call)
+    return outcome is not None and outcome.ok
+
+
+ANSWER_WITHIN = timedelta(hours=24)
+"""After which a question is left to the person: what runs then need not be an answer."""
+ANSWERABLE = (Category.NONE, Category.SCRIPT, Category.FRAMEWORK)
+"""Causes that the owner alone can settle."""
+OUT_OF_SERVICE = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
+
+
+@dataclass
+class EscalatedIncidents:
+    """Escalated incidents, each judged anew for each job of its owner that has gone on since."""
+
+    looked_at: set[tuple[int, str, JobState]] = field(default_factory=set)
+
+    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+        """Close the incidents whose run the owner has taken further; one that cannot be looked at is left for the next pass.
+
+        Args:
+            engine: After its look; its watcher knows the steps.
+            jobs: Of the scheduler's last answer.
+        """
+        if engine.replays or not (waiting := engine.store.unacknowledged()):
+            return
+        went_on = [job for job in jobs if job.state is JobState.COMPLETED or _makes_steps(engine, job)]
+        for incident in map(engine.store.incident, waiting) if went_on else ():
+            try:
+                self._look_at(engine, incident, went_on)
+            except NightshiftError as error:
+                logger.info("incident=%s is not looked at again now: %s", incident.id, error)
+
+    def _look_at(self, engine: Engine, incident: Incident, went_on: Sequence[Job]) -> None:
+        since = incident.failed_at or incident.opened
+        fresh = [
+            (incident.id, job.id, job.state)
+            for job in went_on
+            if job.id != incident.job and job.submitted is not None and since < job.submitted < since + ANSWER_WITHIN
+        ]
+        if set(fresh) <= self.looked_at or not _is_answerable(engine, incident, diagnosis := engine.store.diagnosis(incident.id)):
+            return
+        settled = settled_elsewhere(engine, incident, diagnosis, among=frozenset(job for _, job, _ in fresh))
+        self.looked_at.update(fresh)
+        if not settled or incident.id not in engine.store.unacknowledged():
+            return
+        engine.store.mark_stage(incident.id, SETTLED_SINCE)
+        engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{settled}; asked before: {incident.note}")
+        logger.info("incident=%s %s", incident.id, settled)
+
+
+def _is_answerable(engine: Engine, incident: Incident, diagnosis: Diagnosis | None) -> bool:
+    """Tell whether the owner's own job can be the answer to what was asked."""
+    if incident.kind is not EventKind.JOB_ENDED or incident.parent is not None or diagnosis is None:
+        return False
+    if not diagnosis.nodes:
+        return diagnosis.category in ANSWERABLE
+    blamed_nodes = {finding.node for finding in diagnosis.nodes}
+    return blamed_nodes <= {node.name for node in engine.scheduler.nodes() if node.state in OUT_OF_SERVICE}
+
+
+def _makes_steps(engine: Engine, job: Job) -> bool:
+    view = engine.watcher.view(job.id, job.attempt) if job.state is JobState.RUNNING else None
+    return view is not None and view.last_step is not None
+
+
+WRONG_START = "wrong start"
+"""Stage of an incident whose restart did not go on from the checkpoint that was chosen."""
+STOP = "stop_restart"
+"""The tool, and the first part of its step's key."""
+MOST_TRIES = 3
+"""A step that begins between decision and command makes it another command, which is not given."""
+
+
+def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: Call, job: Job, verdict: Verdict, by: str) -> Ended:
+    """Stop a restart through the gate and return where its incident stands: until the job is over it is being verified.
+
+    Args:
+        engine: Everything.
+        incident: Whose restart it is.
+        ended: As the playbook has it.
+        restart: The call that started the job.
+        job: The restart, at a wrong start by proof, or stopped before.
+        verdict: Of the restart; without proof where the stop was decided before.
+        by: Who asks.
+
+    Raises:
+        Parked: A person is asked.
+        Unavailable: The scheduler did not answer.
+    """
+    first = next((call for call in engine.store.calls(incident.id) if call.tool == STOP), None)
+    fault = "is at a wrong start" if verdict.lost_numbers is None else "trains on without numbers"
+    why = first.why if first is not None else f"job {job.id}, our own restart, {fault}: {verdict.proof}"
+    attempt = int(first.arguments["attempt"]) if first is not None else job.attempt
+    needs_person = replace(ended, state=IncidentState.ESCALATED, failed_job=None)
+    if first is None and not _is_own(engine, incident, restart, job):
+        note = f"not recovered: {why}; but it is not proven to be the attempt that was started here, and is left alone"
+        return replace(needs_person, note=f"{note}. STOP IT BY HAND if it is yours: scancel {job.id}")
+    urgent = f"STOP job {job.id} NOW, it saves over the checkpoints of its run ({_command(engine, job)}): {why}"
+    try:
+        outcome = _stopped(engine, incident, job.id, attempt, why=why, by=by)
+    except Denied as refusal:
+        preview = [call.preview for call in engine.store.calls(incident.id) if call.tool == STOP][-1]
+        return replace(needs_person, note=f"{urgent}. Not done: {str(refusal).removeprefix(f'{preview}: ')}")
+    now = engine.scheduler.job(job.id)
+    running = not now.state.ended and now.attempt == attempt
+    if not outcome.ok and running:
+        return replace(needs_person, note=f"{urgent}. It failed: {outcome.error}")
+    if running:
+        return replace(ended, state=IncidentState.VERIFYING, note=f"{why}; it is being stopped", failed_job=None)
+    engine.store.mark_stage(incident.id, WRONG_START)
+    value = outcome.value if isinstance(outcome.value, Mapping) else {}
+    stop_words = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
+    note = f"not recovered: {why}; {stop_words}; {_report(engine, restart, now)}"
+    return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
+
+
+def awaits_other_incident(verdict: Verdict, own_incident: Incident | None) -> str:
+    """Return why a restart that trains without numbers is left to the incident about itself; empty where it is to be stopped.
+
+    That incident may end the job and start it elsewhere: it has its turn, unless the numbers were lost from the first steps on.
+
+    Args:
+        verdict: Of the restart.
+        own_incident: The incident about the restarted job; None while it has none.
+    """
+    if verdict.lost_numbers is None:
+        return ""
+    if own_incident is not None:
+        return "" if own_incident.state.ended else f"{verdict.note}; incident {own_incident.id} is about that"
+    return "" if verdict.lost_numbers.at_once else f"{verdict.note}; awaits whether that becomes an incident of its own"
+
+
+def is_being_stopped(store: Store, incident: Incident) -> bool:
+    """Tell whether the restart of an incident was stopped, or whether a person was asked to stop it."""
+    return any(call.tool == STOP for call in store.calls(incident.id))
+
+
+def stopped_here(store: Store, incident: Incident, event: Event) -> str:
+    """Return that a job ended because it was stopped here, so that its end is no failure of its own; empty where it is not so.
+
+    Args:
+        store: Where the stop is written down.
+        incident: The new one, about the end of a restart.
+        event: What was noticed.
+    """
+    for call in store.calls(incident.parent) if incident.parent is not None else ():
+        if call.tool != STOP or call.status not in (CallStatus.INTENT, CallStatus.DONE):
+            continue
+        if (call.arguments.get("job"), call.arguments.get("attempt")) == (event.job, event.attempt):
+            return f"settled: job {event.job} was stopped by call {call.id} of incident {call.incident}, which says why"
+    return ""
+
+
+def wrong_start_before(store: Store, incident: Incident) -> str:
+    """Return why a failed restart is not started again: it had not gone on from its checkpoint, nor would the next; else empty.
+
+    Args:
+        store: Where the incident of that restart stands.
+        incident: The new one, about its end.
+    """
+    before = store.incident(incident.parent) if incident.parent is not None else None
+    if before is None or incident.kind is EventKind.REQUESTED or WRONG_START not in store.stages(before.id):
+        return ""
+    why = f"job {incident.job} was our restart of incident {before.id} and did not go on from the checkpoint that was chosen"
+    return f"{why}; started in the same way it would begin there again, so it was not. That incident says: {before.note}"
+
+
+def _is_own(engine: Engine, incident: Incident, restart: Call, job: Job) -> bool:
+    """Tell whether a job is exactly the attempt that a call of this store started."""
+    call = restart_of(engine.store, job)
+    attempt = incident.attempt + 1 if restart.arguments.get("job") == job.id else 0
+    return call is not None and call.id == restart.id and job.attempt == attempt
+
+
+def _stopped(engine: Engine, incident: Incident, job: str, attempt: int, *, why: str, by: str) -> Outcome:
+    """Stop a job and return what came of it; a try that failed is followed by another one."""
+    for number in range(1, MOST_TRIES + 1):
+        arguments = {"job": job, "attempt": attempt}
+        outcome = engine.gate.call(STOP, arguments, why=why, by=by, incident=incident.id, step=f"{STOP}#{number}")
+        if outcome.ok:
+            break
+    return outcome
+
+
+def _command(engine: Engine, job: Job) -> str:
+    try:
+        return engine.gate.preview(STOP, {"job": job.id, "attempt": job.attempt}, by="engine").text.partition("  # ")[0]
+    except NightshiftError:
+        return f"scancel {job.id}"
+
+
+def _report(engine: Engine, restart: Call, job: Job) -> str:
+    """Return what the job saved, over what, and what became of the chosen checkpoint."""
+    try:
+        lines = (line.text for line in log_lines(job))
+        search = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now())
+    except (ToolError, Unavailable) as error:
+        return f"what it saved is not known: {error}"
+    # a start from scratch writes over whatever has the name: whose each is does not matter here
+    inventory = search.inventory if search.inventory is not None else search.unsorted[1] if search.unsorted is not None else None
+    if inventory is None:
+        return f"what it saved is not known: {search.note}"
+    saves = saves_since(_present(engine, restart), (*inventory.checkpoints, *inventory.foreign), job.started)
+    return f"{saves.sentence} (in {inventory.folder})"
+
+
+def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
+    """Return names and times of the checkpoints that were there when one was chosen; None where that was not written down."""
+    for call in reversed(engine.store.calls(restart.incident)):
+        outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" and call.id < restart.id else None
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if isinstance(present := value.get("present"), Mapping):
+            return {str(name): str(at) for name, at in present.items()}
+    return None

@@ -1,0 +1,222 @@
+"""Whether a job is started again: its budget, its back-off, what an earlier restart refuted, as which job; and the open breaker.
+
+While the breaker is open incidents are noticed and diagnosed, and nothing is done about them; restarts that were made before are
+still verified. What piled up is not made up for at the reset: hours may lie between, and people were at work. Each case is judged
+once more in the cluster as it is then: where nothing is left to be done it is closed, else it is handed to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from assistant.engine.intake import UNPROVEN
+from assistant.errors import ToolError
+from assistant.gate.stops import BY as BREAKER
+from assistant.ports import LimitsSubmissions, Requeues, Scheduler
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, JobState, Verdict
+from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
+from assistant.recover.lost_environment import repeat_problem
+from assistant.recover.playbook import Wanted
+from assistant.recover.restart import live_double
+from assistant.recover.situation import situation
+from assistant.store import WENT_ON, Store
+from assistant.store.breaker import Period, last_period, why_open
+from assistant.watch.attempts import STANDING, KnownIncidents
+
+MOVED = "moved"
+"""Stage of an incident: its restarted job trained past the step of its checkpoint."""
+
+
+def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
+    """Return why a diagnosis gets no restart that an earlier restart has refuted; empty where none has."""
+    before = store.incident(incident.parent) if incident.parent is not None else None
+    theory = store.diagnosis(before.id) if before is not None else None
+    if before is None or theory is None or before.state is not IncidentState.ESCALATED or incident.kind is EventKind.REQUESTED:
+        return ""
+    if MOVED in store.stages(before.id) or not refuted(theory, diagnosis):
+        return ""  # a restart that trained for a while has held that far: the budget counts it
+    return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
+
+
+def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> str:
+    """Return why a living job is not ended as hung: nothing but its silence speaks for it; empty where something does.
+
+    A person who asked for the recovery has looked. That it was not proven is noted: the watch goes on looking.
+    """
+    living = job is not None and not job.state.ended and job.attempt == incident.attempt
+    if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
+        return ""
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    if any(detail.get("proofs") for detail in details):
+        return ""
+    store.mark_stage(incident.id, UNPROVEN)
+    detail = details[0] if details else {}
+    missed = str(detail.get("unseen") or "")
+    witness_words = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
+    why = f"could not be looked at: {missed}" if missed else witness_words or "neither GPUs nor stacks were looked at"
+    why += f"; {detail['unrun']}" if missed and detail.get("unrun") else ""
+    phase = f" in phase {detail['phase']}" if detail.get("phase") else ""
+    return (
+        f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
+        f"if it does hang, end it with `nightshift recover {incident.job}`"
+    )
+
+
+def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:
+    """Return the values that playbooks read of an incident, with what the store knows of the restart before it."""
+    return situation(incident, diagnosis, job, now=incident.opened, refuted=bool(refutation(store, incident, diagnosis)))
+
+
+def known_incidents(store: Store) -> KnownIncidents:
+    """Return which attempts have an incident already, and of which hangs a proof is still awaited."""
+    incidents = store.incidents(limit=100_000)
+    hangs = [
+        incident
+        for incident in incidents
+        if incident.kind is EventKind.HANG and incident.state is IncidentState.ESCALATED and not incident.playbook
+    ]
+    closed = [incident for incident in incidents if incident.kind in STANDING and incident.state is IncidentState.CLOSED]
+    return KnownIncidents.of(
+        incidents,
+        unproven=frozenset(
+            incident.id for incident in hangs if UNPROVEN in store.stages(incident.id) and not _has_ended(store, incident)
+        ),
+        went_on=frozenset(incident.id for incident in closed if WENT_ON in store.stages(incident.id)),
+    )
+
+
+def _has_ended(store: Store, incident: Incident) -> bool:
+    return any(event.kind is EventKind.JOB_ENDED for event in store.events(incident.id))
+
+
+def proven_since(store: Store, incident: Incident, event: Event) -> Incident:
+    """Take up an escalated hang again that was not proven, once a look proves it.
+
+    Where a person has acknowledged it, it is theirs: the proof is only added to its note.
+
+    Returns:
+        The incident as it stands then; any other one as it is.
+    """
+    proofs = event.detail.get("proofs") if event.kind is EventKind.HANG else None
+    if not proofs or incident.state is not IncidentState.ESCALATED or UNPROVEN not in store.stages(incident.id):
+        return incident
+    note = f"proven since: {', '.join(map(str, proofs))}"
+    if incident.id in store.unacknowledged():
+        store.set_state(incident.id, IncidentState.DIAGNOSED, note=f"{note}; {incident.note}")
+    elif note not in incident.note:
+        store.set_state(incident.id, IncidentState.ESCALATED, note=f"{note}; {incident.note}")
+    return store.incident(incident.id)
+
+
+def cause_key(diagnosis: Diagnosis, job: Job | None) -> str:
+    """Return the key of a retry budget: the root cause within one lineage of restarts; siblings of a sweep share none."""
+    own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
+    run = f"{job.user}/{job.name}/{job.work_dir}{'/' * any(own)}{' '.join(own)}" if job is not None else "?"
+    return f"{fingerprint(diagnosis)}@{run}"
+
+
+def credit_progress(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
+    """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
+    before = store.diagnosis(incident.parent) if incident.parent is not None else None
+    if before is None:
+        return
+    cause = cause_key(before, job)
+    # the job proves that the restart was made, also where a crash has kept it from being counted so far
+    store.add_attempt(cause, incident=incident.parent, step=failing_step(before))
+    if made_progress(failing_step(before), failing_step(diagnosis)):
+        store.add_progress(cause, incident=incident.id, step=failing_step(diagnosis))
+
+
+def back_off(budget: Budget, now: datetime) -> str:
+    """Return the note for a restart that has to wait; empty when it need not."""
+    if budget.not_before is None or budget.not_before <= now:
+        return ""
+    return f"backs off: {budget.why}, not before {budget.not_before:%H:%M:%S}"
+
+
+def as_the_same_job(scheduler: Scheduler, request: Wanted) -> Wanted:
+    """Return the call of a playbook, with a requeue in the place of a submission that could not be the same job.
+
+    Args:
+        scheduler: Says of which job it keeps too little to submit it anew, and which it cannot hand on with our rights.
+        request: The call as the playbook wants it.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if request.tool != "resubmit_job" or not isinstance(scheduler, Requeues):
+        return request
+    try:
+        job = scheduler.job(str(request.arguments.get("job", "")))
+    except ToolError:
+        return request
+    skips = any(request.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
+    limited = isinstance(scheduler, LimitsSubmissions) and job.spec is not None and scheduler.submission_problem(job.spec)
+    if job.spec is None or skips or not (limited or repeat_problem(job)):
+        return request
+    if request.arguments.get("checkpoint") == "":
+        return request  # no checkpoint may be used: a requeue would begin over those that are there
+    argument_names = ("job", "checkpoint", "exclude", "blamed", "not_all_of")
+    arguments = {"checkpoint": "last_healthy"} | {
+        name: value for name, value in request.arguments.items() if name in argument_names
+    }
+    return replace(request, tool="requeue_ended_job", arguments=arguments)
+
+
+HELD_BY_BREAKER, TAKEN_UP_BY_PERSON = "held", "taken_up"
+"""Stages of an incident: it met the open breaker; a person goes on with it all the same."""
+_GOES_ON = (IncidentState.OPEN, IncidentState.VERIFYING)
+"""States in which nothing is changed."""
+
+
+def held_by(store: Store, incident: Incident) -> str:
+    """Return the note for an incident that must wait because the breaker is open; empty when it need not."""
+    why = why_open(store) if incident.state not in _GOES_ON else None
+    return f"held by the breaker, open {why}; nothing is changed before a person resets it: nightshift breaker reset" if why else ""
+
+
+def left_since(store: Store, incident: Incident) -> Period | None:
+    """Return the time of the open breaker from which an incident is left over; None for one to go on with as usual."""
+    period = last_period(store)
+    if period is None or incident.state is IncidentState.VERIFYING or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
+        return None
+    stages = store.stages(incident.id)
+    if TAKEN_UP_BY_PERSON in stages:
+        return None
+    at = incident.failed_at or incident.opened
+    if period.until is None:
+        # reset and opened again before anybody came to it
+        return period if HELD_BY_BREAKER in stages and stages[HELD_BY_BREAKER] < period.since else None
+    return period if HELD_BY_BREAKER in stages or period.since <= at < period.until else None
+
+
+def state_after_reset(incident: Incident, job: Job | None, jobs: Sequence[Job]) -> tuple[IncidentState, str]:
+    """Return how an incident that is left over ends, by the cluster as it is now, and the sentence for people.
+
+    Args:
+        incident: Was held.
+        job: As the scheduler shows it; None when it knows it no more.
+        jobs: All that the scheduler knows.
+    """
+    began = "was left over when the breaker was reset, and dropped: "
+    if job is None:
+        return IncidentState.CLOSED, f"{began}the scheduler knows job {incident.job} no more"
+    if job.attempt != incident.attempt or (job.submitted is not None and job.submitted > incident.opened):
+        return IncidentState.CLOSED, f"{began}job {job.id} was queued again since"
+    if job.state in (JobState.COMPLETED, JobState.CANCELLED):
+        return IncidentState.CLOSED, f"{began}job {job.id} {job.state} meanwhile"
+    double = live_double(job, jobs)
+    if double is not None:
+        return IncidentState.CLOSED, f"{began}the run goes on as job {double.id}"
+    word = f"is still {job.state}" if not job.state.ended else f"{job.state} and was not started again"
+    return IncidentState.ESCALATED, f"{began}job {job.id} {word}. If it is to be brought back: nightshift recover {job.id}"
+
+
+def deny_after_reset(store: Store, incident: Incident) -> None:
+    """Deny the approvals that an incident left over from before the reset still asks for."""
+    for approval in store.approvals():
+        if store.call(approval.call).incident == incident.id:
+            store.answer(approval.id, Verdict.DENY, BREAKER, why="the breaker had opened since")
