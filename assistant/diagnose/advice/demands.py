@@ -163,6 +163,25 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 """Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
+_INSTRUCTION = re.compile(
+    r"(?:^|[.;:!?\n)] {0,3}|, |\b[Oo]r,? |\b[Tt]hen )(?:[Pp]lease |[Tt]ry:? (?:to )?|[Yy]ou (?:can|should|must|need to|may|might want to) |"
+    r"[Cc]onsider |[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue|append)[^.;:,\n]{2,80}[,:]? )?"
+    r"(?P<words>(?:[Ee]ither |first |also |explicitly )?(?:[Uu]se|[Ss]et|[Pp]ass|[Ii]nstall|[Rr]un|[Aa]dd|[Rr]emove|[Ss]pecify|[Ii]ncrease|"
+    r"[Dd]ecrease|[Rr]educe|[Ll]ower|[Uu]pgrade|[Uu]pdate|[Dd]owngrade|[Ee]nable|[Dd]isable|[Ee]xport|[Pp]rovide|[Dd]efine|[Cc]all|"
+    r"[Rr]einstall|[Mm]ake|[Ss]pecifying|[Ss]etting|[Pp]assing|pip3? install|conda install|[Cc]hange|[Rr]eplace|[Ss]witch|[Cc]onvert)\b"
+    r"(?:`[^`\n]{1,160}`|\.(?=\S)|[^.;\n`]){6,260}?)(?=[.;!?](?:\s|$)|\s*$|\n)"
+)
+_TYPED = re.compile(
+    r"`[^`]{2,160}`|(?<![\w-])--[a-z][\w-]{2,}|\b[A-Za-z_][\w.]{1,60} ?= ?[\w'\"\[(]|\b(?:pip3?|conda|export|apt(?:-get)?|module|sudo|git|modprobe|sysctl|"
+    r"ulimit) [a-z-]|\b[A-Z][A-Z0-9]{2,}_[A-Z0-9_]{2,}\b|\b[a-z_]\w{1,40}(?:\.\w{2,40})*\([^)]{0,60}\)|['\"][\w.:/=-]{2,80}['\"]"
+)
+"""What is typed as it stands: commands, options, assignments, variables, calls."""
+SHORTEST_INSTRUCTION, AT_ONCE = 10, 24
+"""Characters of an instruction, and of its begin within which what is typed makes it the one that is meant."""
+_VERB = re.compile(
+    r"\b(?:which|that|who|contains?|is|are|was|were|has|have|had|will|would|does|did|should|must|cannot|because|while)\b"
+)
+"""Words of a clause, of which no thing is the name."""
 _NO_THING = re.compile(
     r"(?:you|it|this|that|these|which|we|they|there|and|but|or|if|when|your|my|our|their|his|its)\b",
     re.IGNORECASE,
@@ -201,10 +220,11 @@ _NO_REMEDY = re.compile(
     r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|back-?trace of when|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
+    r"|back-?trace of when|\binspect\b|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
+_INSTALLS, _PIP = re.compile(r"^Install ([A-Za-z][\w-]*)"), re.compile(r"pip3? install (?:-[\w-]+ )*['\"]?([A-Za-z][\w-]*)")
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
@@ -214,9 +234,15 @@ _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
 
 
+PRINTED = re.compile(r"The log itself says \(([^()]{1,80})\): (.+)\.$", re.DOTALL)
+"""A remedy that the log prints, as `printed_remedy` tells it: its line, its words."""
+
+
 def demand_of(cited: Citation, facts: Facts) -> str:
     """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
     text = _STATUS.sub("", _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip()))
+    if instruction := instruction_in(text):
+        return instruction
     for pattern, words in _FORMS:
         match = pattern.search(text[:600])
         if match is None:
@@ -229,6 +255,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
             continue  # it begins within a quotation
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
+        if any(_VERB.search(groups.get(name, "")) for name in ("what", "part", "first", "second")):
+            continue  # it was cut out of a longer clause
         have = groups.get("have", "")
         groups["want"] = cut(groups.get("want", ""), LONGEST_REMEDY)
         sentence = words.format(**groups)
@@ -250,6 +278,18 @@ def demand_of(cited: Citation, facts: Facts) -> str:
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
     )
+
+
+def instruction_in(text: str) -> str:
+    """Return the sentence of a message that tells what to type, as an instruction; empty where none names a command or setting."""
+    ranked: list[tuple[int, int, str]] = []
+    for match in _INSTRUCTION.finditer(text[:2000]):
+        words = match["words"].strip(" :;,")
+        typed = _TYPED.search(words)
+        if typed is not None and SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not _NO_REMEDY.search(words):
+            ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))
+    words = max(ranked)[2] if ranked else ""
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _nearest(name: str, choices: str) -> str:
@@ -274,6 +314,7 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
         facts: Of the case.
         message: Whether the message itself is looked at, too; not where a template knows what it means.
     """
+    installed = _INSTALLS.search(advice)
     words_of_advice = {word.lower() for word in _WORD.findall(advice)}
     matter = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
     for number, text in _around(cited, facts, message=message):
@@ -283,6 +324,9 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
         for match in _REMEDY.finditer(text[:2000]):
             words = match["words"].strip()
             mine = {word.lower() for word in _WORD.findall(words)}
+            other = _PIP.search(words)
+            if installed is not None and other is not None and installed[1].lower() != other[1].lower():
+                continue  # of another package than the one that is wanted
             if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or _NO_REMEDY.search(words) or not mine:
                 continue
             if len(mine & words_of_advice) < SAME_WORDS * len(mine):

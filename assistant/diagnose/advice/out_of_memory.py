@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.amounts import lowered
 from assistant.diagnose.advice.stopped import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -360,7 +361,11 @@ def _grown(cited: Citation, facts: Facts) -> str:
 def _of_transformers(batch: Setting | None, length: Setting | None) -> str:
     """Return what to lower in the arguments of the Trainer of transformers."""
     tiny = batch is not None and batch.value == "1"
-    first = f"{batch} is as low as it goes" if tiny else f"Lower {batch or 'per_device_train_batch_size'}"
+    first = (
+        f"{batch} is as low as it goes"
+        if tiny
+        else f"Lower {lowered(batch) if batch is not None else 'per_device_train_batch_size'}"
+    )
     more = "" if tiny else ", raise gradient_accumulation_steps by as much"
     shorter = f", or shorten {length}" if length is not None else ""
     return f"{first}{more}; then set gradient_checkpointing=True{shorter}."
@@ -372,7 +377,7 @@ def _batch(batch: Setting | None) -> str:
         return "lower the batch"
     if batch.value == "1":
         return f"{batch} is as low as it goes"
-    return f"lower {batch}"
+    return f"lower {lowered(batch)}"
 
 
 def _first(pattern: re.Pattern[str], text: str) -> float:
@@ -451,7 +456,7 @@ def _levers(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     before = diagnosis.root_cause[0].line
     workers, batch = setting(facts, WORKERS, before), setting(facts, BATCH, before)
     loads = diagnosis.reason == "dataloader_killed" or program.trains or program.kind is ProgramKind.EVALUATION
-    settings = [str(value) for value in (workers, batch if loads else None) if value is not None and value.value != "1"]
+    settings = [lowered(value) for value in (workers, batch if loads else None) if value is not None and value.value != "1"]
     if settings:
         return f"lower {' or '.join(settings)}, or ask for more host memory"
     less = "lower the loader's num_workers" if diagnosis.reason == "dataloader_killed" else "let it hold less"

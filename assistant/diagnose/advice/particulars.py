@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
-from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.demands import PRINTED, demand_of, instruction_in, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.drivers import driver_account
+from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
     ANNOUNCES,
+    NAMED_THING,
     ended_later,
     explained_by,
     failed_later,
@@ -28,6 +31,7 @@ from assistant.diagnose.advice.other_failures import (
     script_fault,
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
+from assistant.diagnose.advice.sentences import joined
 from assistant.diagnose.advice.slots import slots_of
 from assistant.diagnose.advice.standing import (
     end_account,
@@ -39,7 +43,7 @@ from assistant.diagnose.advice.standing import (
     waiting_account,
 )
 from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
-from assistant.diagnose.answer import DEEDS, NO_HELP, cut
+from assistant.diagnose.answer import DEEDS, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.origin import (
@@ -77,13 +81,13 @@ PREEMPTED_ANEW = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit "
     "it again."
 )
+LEAST_NAMED = 12
+"""Characters of a path or address that two sentences share, from which on they tell of the same."""
 SHOWN_OF_MESSAGE, SHOWN_OF_LINE = 400, 160
 _OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
-_TWO_STOPS = re.compile(r"(?<![./])\.\.(?=\s|$)")
-"""A sentence that was quoted with its stop at the end of another one."""
 _ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
 _STOP_LEFT = re.compile(
     r"^raise \w+\(\s*f?['\"]\W*(?:stop|debug|exit|here|done|test|break|todo|xxx+|asdf|quit|end|bye|ok|hi|hello)\W*['\"]\s*\)$",
@@ -103,6 +107,10 @@ _ASKS = frozenset(
     "s3_storage_error connection_error out_of_memory_error".split()
 )
 """Reasons of which the message may say more than the general remedy."""
+_OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_error", "assertion_error"})
+"""Reasons of which the message may be a code of the driver."""
+_OF_NAMES = frozenset({"argument_error", "key_error"})
+"""Reasons of which a name that the log has nearly alike is all that has to be said."""
 _OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
 _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
 """Packages by which a program asks a service."""
@@ -114,6 +122,11 @@ _NO_PLACE = frozenset(
 REPEATED = 0.75
 """Share of the words of a message from which on a demand that has them makes the message a repetition."""
 _LONG_WORDS = re.compile(r"[\w.-]{3,}")
+FEWEST_WORDS = 3
+"""Long words of a message above which what stands before its request says why."""
+_ANNOUNCING = re.compile(
+    r"(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]*$"
+)
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
 """Words by which a message complains, and not of what."""
 
@@ -178,24 +191,24 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         earlier = f"{first} {earlier}".strip()
     if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
         earlier = ""  # what came before is what the advice is about
+    if words is not None and any(thing in words.text for thing in NAMED_THING.findall(earlier) if len(thing) >= LEAST_NAMED):
+        earlier = ""  # it tells of the same file, image or address, which the advice has read
     if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
         parts[1] = _remedy(diagnosis, facts, reason)
     if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    parts += [earlier, _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)]
+    if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
+        parts = [near, parts[0], "" if diagnosis.reason in _OF_NAMES else parts[1], *parts[2:]]
+    printed = _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
+    if words is None and (said := PRINTED.match(printed)) and (instruction := instruction_in(said[2])):
+        parts, printed = [f"{instruction} ({said[1]}).", *parts], ""
+    parts += [earlier, printed]
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
     if more := further_lines(diagnosis, facts):
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
-    return replace(diagnosis, advice=" ".join(_once(_change_first(parts))))
-
-
-def _change_first(parts: Sequence[str]) -> list[str]:
-    """Return the parts of advice with what has to be changed in front: that a restart is no help comes last, and short."""
-    refusal = DEEDS[Action.FIX_AND_RESUBMIT]
-    changes = [part for part in parts if part and part != refusal]
-    return [*changes, NO_HELP] if refusal in parts and changes else [*parts]
+    return replace(diagnosis, advice=joined(parts))
 
 
 def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
@@ -270,18 +283,12 @@ def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
     return action
 
 
-def _once(parts: Sequence[str]) -> Iterator[str]:
-    """Yield the parts that say something that none before has said, each ended."""
-    before = ""
-    for part in parts:
-        if part and part not in before:
-            ended = _TWO_STOPS.sub(".", part)
-            yield ended if ended.endswith((".", "…", "!", "?")) else f"{ended}."
-            before += part
-
-
 def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
+    for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
+        account, wall = driver_account(cited, facts)
+        if account:
+            return _Words(account, wall=wall)
     text = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
@@ -470,8 +477,12 @@ def _without(demand: str, message: str) -> str:
     words = words[1:] if words and words[0].endswith(("error", "exception")) else words
     if words_before and sum(word in words_before for word in words) >= REPEATED * len(words):
         return ""
-    request = demand.partition("Do what the message asks: ")[2]
-    return message.replace(request, "").rstrip(" ,;.") if request else message
+    request = demand.partition("Do what the message asks: ")[2] or demand
+    at = message.lower().find(request.lower()) if request else -1
+    if at < 0:
+        return message
+    before = _ANNOUNCING.sub("", message[:at]).rstrip(" ,;:.!(")
+    return before if len(_LONG_WORDS.findall(before)) > FEWEST_WORDS else ""
 
 
 def _place_of(origin: Origin) -> str:
