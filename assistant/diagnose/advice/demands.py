@@ -15,6 +15,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of, raised_at
@@ -22,8 +23,6 @@ from assistant.records import Citation
 
 LINES_BEHIND, LINES_BEFORE = 12, 3
 """Lines of the same stream behind and before the message among which a remedy is looked for."""
-SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
-"""Characters of a sentence that is quoted as a remedy."""
 SAME_WORDS = 0.6
 """Share of the words of a remedy that are said already, from which on it is not said again."""
 USAGE_LINES = 200
@@ -163,21 +162,6 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 """Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
-_INSTRUCTION = re.compile(
-    r"(?:^|[.;:!?\n)] {0,3}|, |\b[Oo]r,? |\b[Tt]hen )(?:[Pp]lease |[Tt]ry:? (?:to )?|[Yy]ou (?:can|should|must|need to|may|might want to) |"
-    r"[Cc]onsider |[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue|append)[^.;:,\n]{2,80}[,:]? )?"
-    r"(?P<words>(?:[Ee]ither |first |also |explicitly )?(?:[Uu]se|[Ss]et|[Pp]ass|[Ii]nstall|[Rr]un|[Aa]dd|[Rr]emove|[Ss]pecify|[Ii]ncrease|"
-    r"[Dd]ecrease|[Rr]educe|[Ll]ower|[Uu]pgrade|[Uu]pdate|[Dd]owngrade|[Ee]nable|[Dd]isable|[Ee]xport|[Pp]rovide|[Dd]efine|[Cc]all|"
-    r"[Rr]einstall|[Mm]ake|[Ss]pecifying|[Ss]etting|[Pp]assing|pip3? install|conda install|[Cc]hange|[Rr]eplace|[Ss]witch|[Cc]onvert)\b"
-    r"(?:`[^`\n]{1,160}`|\.(?=\S)|[^.;\n`]){6,260}?)(?=[.;!?](?:\s|$)|\s*$|\n)"
-)
-_TYPED = re.compile(
-    r"`[^`]{2,160}`|(?<![\w-])--[a-z][\w-]{2,}|\b[A-Za-z_][\w.]{1,60} ?= ?[\w'\"\[(]|\b(?:pip3?|conda|export|apt(?:-get)?|module|sudo|git|modprobe|sysctl|"
-    r"ulimit) [a-z-]|\b[A-Z][A-Z0-9]{2,}_[A-Z0-9_]{2,}\b|\b[a-z_]\w{1,40}(?:\.\w{2,40})*\([^)]{0,60}\)|['\"][\w.:/=-]{2,80}['\"]"
-)
-"""What is typed as it stands: commands, options, assignments, variables, calls."""
-SHORTEST_INSTRUCTION, AT_ONCE = 10, 24
-"""Characters of an instruction, and of its begin within which what is typed makes it the one that is meant."""
 _VERB = re.compile(
     r"\b(?:which|that|who|contains?|is|are|was|were|has|have|had|will|would|does|did|should|must|cannot|because|while)\b"
 )
@@ -201,29 +185,6 @@ _DATA = re.compile(
     r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b(?![:./-]\w)",
     re.IGNORECASE,
 )
-_REMEDY = re.compile(
-    r"(?:^|[.;:!?] +|, |\()(?P<words>(?:(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Mm]ake sure|[Ee]nsure|[Yy]ou (?:can|should|must|need "
-    r"to|have to|might want to)"
-    r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue)|Use|Set|Pass|Install|Run|Add|Remove|Specify|"
-    r"Increase|Decrease|Reduce|Lower|Raise"
-    r"|Upgrade|Update|Downgrade|Enable|Disable|Check (?:that|if|whether|your|the)|Did you mean|Did you forget|Perhaps)\b|"
-    r"(?:[Hh]int|HINT|help|note): )"
-    r"[^\n]{10,280}?)(?=[.!?](?:\s|$)|$)"
-)
-_NO_REMEDY = re.compile(
-    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|Memory Management|HYDRA_FULL_ERROR|elastic/errors|report (?:this|it|the)|open "
-    r"an? (?:issue|bug)|file an? (?:issue|bug)"
-    r"|submit an? (?:issue|bug)|github\.com/\S+/issues|--help\b|NVTE_|stack ?trace|traceback|asynchronously reported|nohup|"
-    r"wandb|W&B|mlflow|documentation at"
-    r"|not a problem with pip|suppress|silence|this warning|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF|TORCH_SHOW_CPP|TORCH_LOGS|"
-    r"TORCHDYNAMO_VERBOSE|debug(?:ging)? (?:info|mode)"
-    r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
-    r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
-    r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|back-?trace of when|\binspect\b|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
-    re.IGNORECASE,
-)
-"""Standing words of frameworks that come with any error, or tell how to learn more about it."""
 _INSTALLS, _PIP = re.compile(r"^Install ([A-Za-z][\w-]*)"), re.compile(r"pip3? install (?:-[\w-]+ )*['\"]?([A-Za-z][\w-]*)")
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
@@ -232,10 +193,6 @@ _STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
-
-
-PRINTED = re.compile(r"The log itself says \(([^()]{1,80})\): (.+)\.$", re.DOTALL)
-"""A remedy that the log prints, as `printed_remedy` tells it: its line, its words."""
 
 
 def demand_of(cited: Citation, facts: Facts) -> str:
@@ -271,25 +228,13 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match["sign"].startswith(">"):
             return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
         return f"Make the two agree that are compared, {first} and {second}"
-    request = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
+    request = next((match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"])), None)
     if request is not None:
         return f"Do what the message asks: {request['words'].strip()}"
     data_match = _DATA.search(text[:2000])
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
     )
-
-
-def instruction_in(text: str) -> str:
-    """Return the sentence of a message that tells what to type, as an instruction; empty where none names a command or setting."""
-    ranked: list[tuple[int, int, str]] = []
-    for match in _INSTRUCTION.finditer(text[:2000]):
-        words = match["words"].strip(" :;,")
-        typed = _TYPED.search(words)
-        if typed is not None and SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not _NO_REMEDY.search(words):
-            ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))
-    words = max(ranked)[2] if ranked else ""
-    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _nearest(name: str, choices: str) -> str:
@@ -321,13 +266,13 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
         shared = len(matter & {word.lower() for word in _WORD.findall(text)})
         if _WARNS.search(text) or (number < cited.line and shared < MATTER):
             continue
-        for match in _REMEDY.finditer(text[:2000]):
+        for match in REMEDY.finditer(text[:2000]):
             words = match["words"].strip()
             mine = {word.lower() for word in _WORD.findall(words)}
             other = _PIP.search(words)
             if installed is not None and other is not None and installed[1].lower() != other[1].lower():
                 continue  # of another package than the one that is wanted
-            if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or _NO_REMEDY.search(words) or not mine:
+            if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or NO_REMEDY.search(words) or not mine:
                 continue
             if len(mine & words_of_advice) < SAME_WORDS * len(mine):
                 return f"The log itself says ({cited.file}:{number}): {words}."

@@ -1,8 +1,8 @@
-"""Say what a CUDA runtime that finds no device to work with means by its code: which driver the build needs, and which one is there.
+"""Say which driver a build needs, and which is there, where a CUDA runtime finds no device to work with.
 
-Such codes (35, 222, 802, 803, 804) are no fault of the program and hardly one of a GPU: driver, libraries and build do not fit, or a
-service of the node does not run. The log mostly prints both versions somewhere: in the name of the build (`+cu124`), in the table of
-nvidia-smi, in the words of the driver.
+Such codes (35, 222, 802, 803, 804) are no fault of the program and hardly one of a GPU: driver, libraries and build do not fit,
+or a service of the node does not run. The log mostly prints both versions somewhere: in the name of the build (`+cu124`), in the
+table of nvidia-smi, in the words of the driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _BUILD = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z][\w-]{0,30})?[ =v:'\"]{0,12}(?P<version>\d{1,2}\.\d{1,2}[\w.]{0,10}\+cu(?P<cuda>\d{2,3}))(?![\w.])"
 )
 _BUILT_WITH = re.compile(
-    r"(?:[Cc]ompiled|[Bb]uilt|[Bb]uild) (?:with|for|against) CUDA[ :=v]{0,3}(?P<cuda>\d{1,2}\.\d{1,2})\b|torch\.version\.cuda\W{1,4}(?P<torch>\d{1,2}\.\d{1,2})\b"
+    r"(?:[Cc]ompiled|[Bb]uilt|[Bb]uild) (?:with|for|against) CUDA[ :=v]{0,3}(?P<cuda>\d{1,2}\.\d{1,2})\b"
+    r"|torch\.version\.cuda\W{1,4}(?P<torch>\d{1,2}\.\d{1,2})\b"
 )
 _DRIVER = re.compile(
     r"Driver Version: (?P<smi>\d{3}\.[\d.]{2,8})|Kernel Module {1,3}(?:for x86_64 {1,3})?(?P<module>\d{3}\.[\d.]{2,8})"
@@ -90,7 +91,7 @@ class Versions:
 
 
 def driver_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
-    """Return what the code of a runtime without a usable device asks for, and whether a restart meets it again; empty for others."""
+    """Return what the code of a runtime without a usable device asks for, and whether a restart meets it again; else empty."""
     text = " ".join(message_of(cited, facts)[:4])
     code = code_of(text)
     if code is None:
@@ -119,10 +120,8 @@ def driver_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
             f"compiled by a toolkit that is newer than the driver.{_there(versions)}",
             True,
         )
-    return (
-        f"Have the driver updated{_needed(versions)}{_fitting_build(versions)}: it is older than the build needs.{_there(versions)}",
-        True,
-    )
+    remedy = f"Have the driver updated{_needed(versions)}{_fitting_build(versions)}"
+    return f"{remedy}: it is older than the build needs.{_there(versions)}", True
 
 
 def code_of(text: str) -> _Code | None:

@@ -20,13 +20,15 @@ MOST_LINES, MOST_OF_LINE, LINES_BEHIND = 4000, 2000, 30
 """Lines of the attempt that are read for names, the first of them; characters of each; lines behind the cited one."""
 SLIP, SHORTEST = 0.8, 4
 """Likeness of two names, 0 to 1, from which on one is taken for a slip of the other, and letters that it takes."""
+LEAST_SHARED = 1
+"""Folders that a relative path has to share with another one; an absolute one shares its root besides."""
 LINES_OF_KEYS = 60
 """Lines before a refused key among which the keys that there are may be printed."""
 _MISSING = re.compile(
     r"(?:No such file or directory|Errno 2\]|not found|does not exist|doesn't exist|cannot open|can't open|Not a directory)\b"
 )
 _QUOTED_PATH = re.compile(r"['\"`]((?:/|~/|\.{1,2}/)?[\w.@+=~%-]+(?:/[\w.@+=~%-]+)+/?)['\"`]")
-_PATH = re.compile(r"(?<![\w./:@-])(?:/|~/|\.{1,2}/)?(?:[\w.@+=~-]{1,120}/){1,20}[\w.@+=~-]{0,160}(?![\w/])")
+_PATH = re.compile(r"[\w.@+=~/-]{1,400}")
 _BARE_PATH = re.compile(r"(?:^|[\s:=(])((?:/|~/)[\w.@+=~-]+(?:/[\w.@+=~-]+)+)")
 _FAILS = re.compile(r"[Nn]o such file|[Nn]ot found|[Nn]ot exist|n't exist|n't open|[Cc]annot|[Ff]ailed|rror\b|[Mm]issing")
 _NORMAL = re.compile(r"[\W_]+")
@@ -68,6 +70,24 @@ def near_name(cited: Citation, facts: Facts) -> str:
     return ""
 
 
+def known_folder(cited: Citation, facts: Facts) -> tuple[str, str]:
+    """Return up to which folder the log shows other files beside a missing one, and where it shows them; two empty texts without.
+
+    It is the longest folder that the missing path shares with a path in a line that tells of no failure.
+    """
+    path = missing_path(" ".join(message_of(cited, facts)[:4])[:MOST_OF_LINE]) if cited.file == "job.log" else ""
+    if not path:
+        return "", ""
+    parts = path.split("/")
+    longest, shown = LEAST_SHARED + path.startswith("/"), ""
+    inside = [episode for episode in facts.episodes if episode.first <= cited.line]
+    for number, other in _paths_below(parts, cited, facts):
+        shared = next((place for place, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), 0)
+        if longest <= shared < len(other) and number < cited.line and not any(number in episode.lines for episode in inside):
+            longest, shown = shared + 1, f"{'/'.join(other)} (job.log:{number})"
+    return ("/".join(parts[: longest - 1]), shown) if shown else ("", "")
+
+
 def missing_path(message: str) -> str:
     """Return the path of at least two parts that a message says is not there; empty where it names none."""
     if _MISSING.search(message) is None:
@@ -79,23 +99,29 @@ def missing_path(message: str) -> str:
 def _near_path(path: str, cited: Citation, facts: Facts) -> _Near | None:
     """Return the path of the log that differs from a missing one in one part, by a slip; None where none does."""
     parts = path.split("/")
-    heads = [part for part in parts if len(part) >= SHORTEST]
-    for number, text in _lines_with(heads[:1], cited, facts):
-        for match in _PATH.finditer(text):
-            other = match[0].rstrip("/.").split("/")
-            place = next((at for at, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), -1)
-            if place > 0 and is_slip_of(parts[place], other[place]):
-                return _Near("/".join(other[: place + 1]), other[place], parts[place], number)
+    for number, other in _paths_below(parts, cited, facts):
+        place = next((at for at, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), -1)
+        if place > 0 and is_slip_of(parts[place], other[place]):
+            return _Near("/".join(other[: place + 1]), other[place], parts[place], number)
     return None
 
 
-def _lines_with(words: Sequence[str], cited: Citation, facts: Facts) -> Iterator[tuple[int, str]]:
-    """Yield the lines of the attempt that hold one of the words and tell of no failure, those before the cited one first."""
-    lines = facts.between(facts.progress.leg, cited.line + LINES_BEHIND)
-    for line in lines[:MOST_LINES]:
+def _paths_below(parts: Sequence[str], cited: Citation, facts: Facts) -> Iterator[tuple[int, list[str]]]:
+    """Yield the parts of the paths in the lines of the attempt that begin with the same folder and tell of no failure."""
+    head = "/".join(parts[: 1 + (not parts[0])]) + "/"
+    if len(head) < SHORTEST:
+        return
+    for line in facts.between(facts.progress.leg, cited.line + LINES_BEHIND)[:MOST_LINES]:
         text = line.text[:MOST_OF_LINE]
-        if line.number != cited.line and any(word in text for word in words) and not _FAILS.search(text):
-            yield line.number, text
+        at = text.find(head)
+        if at < 0 or line.number == cited.line or _FAILS.search(text):
+            continue
+        while at >= 0:
+            if at == 0 or not (text[at - 1].isalnum() or text[at - 1] in "./-_~"):
+                match = _PATH.match(text, at)
+                if match is not None:
+                    yield line.number, match[0].rstrip("/.").split("/")
+            at = text.find(head, at + len(head))
 
 
 def is_slip_of(name: str, other: str) -> bool:

@@ -6,7 +6,6 @@ Templates of knowledge/advice/ quote paths, settings, expressions and peers. Wha
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,8 +13,10 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
-from assistant.diagnose.advice.demands import PRINTED, demand_of, instruction_in, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account
+from assistant.diagnose.advice.instructions import PRINTED, instruction_in
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
     ANNOUNCES,
@@ -31,13 +32,13 @@ from assistant.diagnose.advice.other_failures import (
     script_fault,
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
+from assistant.diagnose.advice.path_state import NO_STATE, path_state
 from assistant.diagnose.advice.sentences import joined
 from assistant.diagnose.advice.slots import slots_of
 from assistant.diagnose.advice.standing import (
     end_account,
     last_failure,
     last_words,
-    rate_lowered,
     spike_account,
     stack_account,
     waiting_account,
@@ -57,22 +58,12 @@ from assistant.diagnose.readers.origin import (
     raised_at,
     source_of,
 )
-from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
 """Lines before and behind the cited one that may fill a template."""
 MESSAGE_LINES = 8
 """Of a message of several lines, those that a template may match."""
-NEVER_FINITE = (
-    "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
-    "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
-)
-NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
-OWN_SETTING = (
-    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: {rate}, warm up "
-    "longer, or check precision and loss, before it starts again from its begin."
-)
 PREEMPTED = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit it "
     "again with the option that goes on from the last healthy checkpoint, for the same command as before may begin anew."
@@ -109,6 +100,8 @@ _ASKS = frozenset(
 """Reasons of which the message may say more than the general remedy."""
 _OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_error", "assertion_error"})
 """Reasons of which the message may be a code of the driver."""
+_OF_PATHS = frozenset({"os_error", "permission_error", "file_not_found_error", "output_file_error", "s3_storage_error"})
+"""Reasons of which the mount, the disk or the owner of a path may be why."""
 _OF_NAMES = frozenset({"argument_error", "key_error"})
 """Reasons of which a name that the log has nearly alike is all that has to be said."""
 _OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
@@ -131,12 +124,6 @@ _OF_FORM = frozenset("must has have had should needs not but got the are was wer
 """Words by which a message complains, and not of what."""
 
 
-MOST_OF_LINE = 600
-"""Characters of a line in which a loss is looked for."""
-_ANY_LOSS = re.compile(
-    r"\b(?!\w{0,40}scale)\w{0,40}loss\w{0,20}['\"]?\s{0,3}[:=]?\s{0,4}(\d{1,9}(?:\.\d{1,12})?(?:[eE][-+]?\d{1,3})?)(?![\w/])",
-    re.IGNORECASE,
-)
 KERNEL = "dmesg.log"
 """What the kernels of the job's nodes said."""
 
@@ -162,10 +149,13 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = _of_last_failure(diagnosis, facts, entries, program)
         return replace(diagnosis, advice=remedy or f"{deed} {last_words(diagnosis, facts)}".strip())
-    if diagnosis.reason == "loss_spike" and (early := _diverged_early(diagnosis, facts)) is not None:
+    if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     quoted = next(_quoted(diagnosis, facts, entries, program), None) if diagnosis.reason == "hang" else None
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
+    if state.wall:
+        words = _Words(words.text if words is not None else "", wall=True)
     action = _action(diagnosis.action, words, nodes=bool(diagnosis.nodes))
     if action is not diagnosis.action:
         diagnosis = replace(diagnosis, action=action)
@@ -181,7 +171,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         if over or (words is not None and words.whole)
         else with_checkpoint(deed, facts, program)
     )
-    parts = [deed, words.text if words else "", _place(diagnosis, facts, words), standing(diagnosis, facts, program)]
+    parts = [
+        deed,
+        " ".join(filter(None, (state.sentence, words.text if words else ""))),
+        _place(diagnosis, facts, words),
+        standing(diagnosis, facts, program),
+    ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
         first and diagnosis.reason in _OF_MESSAGES and handler_failed(diagnosis, facts)
@@ -254,23 +249,6 @@ def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
     return bool(
         says_limit or diagnosis.reason == "preempted" or (earlier and diagnosis.reason in _OF_MESSAGES | {"called_process_error"})
     )
-
-
-def _diverged_early(diagnosis: Diagnosis, facts: Facts) -> Diagnosis | None:
-    """Return the diagnosis of a loss that never was a number, never fell, or was thrown off by its rate; None for any other."""
-    if _never_finite(facts):
-        return replace(diagnosis, advice=_never_finite_account(facts))
-    spike = spike_of(facts)
-    warming = warm_up(facts, spike.rise) if spike is not None and spike.rise is not None else None
-    if warming is not None and warming.highest >= UNUSUAL_RATE:
-        summary = f"{diagnosis.summary} Its loss rose while the learning rate was still raised, to {warming.highest:g}."
-        return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=spike_account(diagnosis, facts))
-    levels = never_learned(facts, spike) if spike is not None else None
-    if levels is None:
-        return None
-    text = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
-    account = spike_account(diagnosis, facts) or f"{text} {OWN_SETTING.format(rate=rate_lowered(facts))}"
-    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=f"{diagnosis.summary} {text}", advice=account)
 
 
 def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
@@ -397,26 +375,6 @@ def _near(cited: Citation, facts: Facts) -> list[str]:
     ]
     same = [(abs(number - cited.line), body.text) for number, body in lines if body.stream == stream]
     return [_body(cited.text, facts), *(text for _, text in sorted(same, key=lambda pair: pair[0]))]
-
-
-def _never_finite(facts: Facts) -> bool:
-    """Tell whether no logged step had a loss or gradient norm that was a number; an average of no losses is 0."""
-    logged = [value for point in facts.points for value in (point.loss, point.grad_norm) if value is not None]
-    spike = spike_of(facts)
-    lost = any(not math.isfinite(value) for value in logged) or (spike is not None and math.isnan(spike.level))
-    return lost and not any(math.isfinite(value) and value for value in logged) and not _has_other_loss(facts)
-
-
-def _has_other_loss(facts: Facts) -> bool:
-    """Tell whether a line before the first value that is no number has a loss that is one, under any name: `val_loss 2.52`."""
-    nan = first_nan(facts, facts.lines_total + 1)
-    lines = facts.between(1, (nan[1] if nan is not None else facts.lines_total + 1) - 1)
-    return any(float(match[1]) for line in lines if (match := _ANY_LOSS.search(line.text[:MOST_OF_LINE])) is not None)
-
-
-def _never_finite_account(facts: Facts) -> str:
-    nan = first_nan(facts, facts.lines_total + 1)
-    return f"{NEVER_FINITE} The first value that is none is {nan[0]} (job.log:{nan[1]})." if nan is not None else NEVER_FINITE
 
 
 def _place(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:

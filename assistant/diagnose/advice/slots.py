@@ -37,6 +37,7 @@ from assistant.diagnose.advice.decisive import (
     root_of_code,
     text_setting,
 )
+from assistant.diagnose.advice.near_names import known_folder
 from assistant.diagnose.advice.standing import rate_lowered
 from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
 from assistant.diagnose.answer import cut
@@ -420,12 +421,15 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         before = [line.text for line in facts.lines if cited.file != "job.log" or line.number < cited.line]
         sentence = saved_into(before, folder, path)
         slots |= {"gone": folder, "saved": sentence} if sentence else {"folder": folder}
+    folder_there, seen = known_folder(cited, facts)
+    if folder_there:
+        slots |= {"folder_there": folder_there, "file_there": seen}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
         raised = raised_at(cited, facts)
         files = [frame.file for frame in raised[1].frames] if raised is not None else []
         program = root_of_code(path, [*([origin.file] if origin is not None else []), *files]) or program_folder(cited, facts)
-        if program and origin is not None and origin.own:
+        if not folder_there and program and origin is not None and origin.own:
             slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)

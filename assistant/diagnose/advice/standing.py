@@ -15,6 +15,7 @@ from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.weighing.loss import rise_account, spike_of, warm_up
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
+from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 
@@ -37,11 +38,12 @@ _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
     r"non-zero exit (?:status|code) [1-9]\d{0,2}\b|\b[Ee]xit(?:ed)?(?: with)?(?: exit)? (?:status|code):? [1-9]\d{0,2}\b"
 )
+_ADDRESS = re.compile(r"\bhttps?://[\w.-]{1,120}(?::\d{1,5})?")
 _PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):(?P<line>\d{1,9})\)")
 _DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
 """Frames as py-spy prints them, and as faulthandler does: the innermost first."""
 MOST_RANKS, MOST_NAMED, MOST_WORLD = 8, 3, 4096
-LEAST_LOST = 3
+LEAST_LOST = 2
 """Steps with a gradient that is no number that are more than one skipped step of a loss scaler."""
 _GRADIENT = re.compile(
     r"grad(?:ient)?[-_ ]?norm['\"]?\s{0,3}[:=]\s{0,3}(nan|inf|-?\d[\d.]{0,20}(?:[eE][+-]?\d{1,3})?)\b", re.IGNORECASE
@@ -117,6 +119,8 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
         return (
             f"{node}It failed (job.log:{status.number}: {text}), and what that program printed is not in this log: run it by hand."
         )
+    if attempts := failing_attempts([line for line in facts.lines[-SHOWN_OF_END:] if line.text.strip()], facts.progress.last_line):
+        return f"{node}{_in_vain(attempts, facts)}"
     if (failing := last_failure(facts)) is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
         if _ignored_before(failing, facts):
@@ -135,6 +139,18 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
     text = facts.streams.body(last.text).text.strip()
     return (
         f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {record} says whether it failed at all."
+    )
+
+
+def _in_vain(attempts: Sequence[Line], facts: Facts) -> str:
+    """Return what a log tries to its end and fails at, with the address to be asked by hand where it names one."""
+    first, last = attempts
+    text = cut(facts.streams.body(last.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+    address = _ADDRESS.search(last.text[:MOST_OF_LINE])
+    asked = f" See from its node whether that answers (curl -v {address[0]}), and start it again when it does." if address else ""
+    return (
+        f"To its end it only tries the same again and fails (job.log:{first.number} to job.log:{last.number}: {text}): end it, and "
+        f"mend what it cannot reach or do.{asked}"
     )
 
 

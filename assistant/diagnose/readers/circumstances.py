@@ -54,6 +54,7 @@ _SAVED = re.compile(
     rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
     rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d"
     rf"|\bsav(?:ed|ing)\b[ :].{{0,160}}\.(?:pth?|ckpt|safetensors)\b"
+    r"|[Aa]dding directory to artifact \(\S{0,200}check-?points?/\S{1,200}\)\.{3} Done"
     rf"|\bsave {_WHOLE}:? (?:to |in |as |at )?[\w.~-]{{0,80}}/\S",
     re.IGNORECASE,
 )
@@ -192,7 +193,12 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
         if before is not None and line.number >= before:
             continue
         if (
-            "sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text
+            "sav" in line.text
+            or "Sav" in line.text
+            or "rit" in line.text
+            or "tored" in line.text
+            or "artifact" in line.text
+            or "SAV" in line.text
         ) and _SAVED.search(line.text[:1000]):
             is_other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
             if not is_other and not _NOT_SAVED.search(line.text[:1000]):

@@ -44,7 +44,7 @@ _CELL_FRAME = re.compile(r"File (\S{1,300}?):(\d{1,9}), in ([\w.<>]{1,120})")
 _ARROW = re.compile(r"-+> ?\d{1,9} (.*)")
 _MAIN = re.compile(r"(?:return |raise |sys\.exit\(|exit\()?\w*main\w*\(|(?:fire\.)?Fire\(|app\.run\(|cli\(")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
-_JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
+_JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] \(?(?:::)?([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
 MOST_WRAPPED, WRAPPED_AROUND, WRAPPED_FULL = 60, 20, 3
