@@ -185,7 +185,7 @@ _DATA = re.compile(
     r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b(?![:./-]\w)",
     re.IGNORECASE,
 )
-_INSTALLS, _PIP = re.compile(r"^Install ([A-Za-z][\w-]*)"), re.compile(r"pip3? install (?:-[\w-]+ )*['\"]?([A-Za-z][\w-]*)")
+_INSTALLS, _PIP = re.compile(r"\bInstall ([A-Za-z][\w-]*)"), re.compile(r"pip3? install (?:-[\w-]+ )*['\"]?([A-Za-z][\w-]*)")
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")

@@ -51,6 +51,7 @@ _INSTRUCTION = re.compile(
 _TYPED = re.compile(
     r"`[^`]{2,160}`|(?<![\w-])--[a-z][\w-]{2,}|\b[A-Za-z_][\w.]{1,60} ?= ?[\w'\"\[(]"
     r"|\b(?:pip3?|conda|export|apt(?:-get)?|module|sudo|git|modprobe|sysctl|ulimit) [a-z-]|\b[A-Z][A-Z0-9]{2,}_[A-Z0-9_]{2,}\b"
+    r"|(?<![\w-])-[a-z]{2,12}\b|\b[A-Z_]{2,40} environment variable|environment variable [A-Z_]{2,40}\b"
     r"|\b[a-z_]\w{1,40}(?:\.\w{2,40})*\([^)]{0,60}\)|['\"][\w.:/=-]{2,80}['\"]"
 )
 """What is typed as it stands: commands, options, assignments, variables, calls."""

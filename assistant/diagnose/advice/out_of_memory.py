@@ -59,6 +59,10 @@ _LOADS = re.compile(
     r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|"
     r"process_weights_.{0,30})$"
 )
+_BEFORE_WORK = frozenset({"barrier", "init_process_group", "_lazy_init", "set_device", "manual_seed_all", "current_stream"})
+"""Calls that want next to nothing of a GPU, by which a process takes it."""
+_KEEPS = re.compile(r"\b(?:output_hidden_states|output_attentions|return_attention\w*|retain_graph|keep_graph)=True")
+_SPREAD = re.compile(r"[/\\]accelerate[/\\]hooks\.py$")
 _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
@@ -119,7 +123,11 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         grown = "look at what grows from step to step (graphs, lists of results, other processes)"
         return f"{small}, so {grown}."
     batch = shape.partition(",")[0]
-    first = f" Its first size, {batch}, mostly is the batch." if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief else ""
+    first = (
+        f" Its first size, {batch}, mostly is the batch: try {int(batch) // 2}."
+        if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief
+        else ""
+    )
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}"
 
 
@@ -262,6 +270,11 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."
         )
+    if _BEFORE_WORK & set(functions[-LOADING:]):
+        return (
+            "It came before any batch was there, so the GPU was full already: end what else runs on it (nvidia-smi), and see that "
+            "each process takes a GPU of its own (torch.cuda.set_device(local_rank) before the first call)."
+        )
     if program.kind is ProgramKind.PREPROCESSING and "forward" not in functions:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
@@ -292,6 +305,12 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
             "less beside it on the GPU, or do it on the CPU."
         )
     parts = [_batch(batch)]
+    if origin is not None and (keeps := _KEEPS.search(origin.code)):
+        parts.append(f"do without {keeps[0]} at {origin.place}, which keeps the results of all layers")
+    if any(_SPREAD.search(frame.file) for frame in frames):
+        parts.append(
+            "leave room beside the weights that accelerate put there (max_memory of from_pretrained), or load them in 8 bit"
+        )
     if length is not None:
         parts.append(f"shorten {length}")
     elif program.text:

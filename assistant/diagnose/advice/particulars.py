@@ -102,7 +102,7 @@ _OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_
 """Reasons of which the message may be a code of the driver."""
 _OF_PATHS = frozenset({"os_error", "permission_error", "file_not_found_error", "output_file_error", "s3_storage_error"})
 """Reasons of which the mount, the disk or the owner of a path may be why."""
-_OF_NAMES = frozenset({"argument_error", "key_error"})
+_OF_NAMES = frozenset({"argument_error", "key_error", "attribute_error", "name_error"})
 """Reasons of which a name that the log has nearly alike is all that has to be said."""
 _OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
 _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
@@ -317,6 +317,10 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
         return ""  # it names no option
     if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
+    if understood and (instruction := instruction_in("\n".join(message_of(cited, facts)[:MESSAGE_LINES]))):
+        mine, told = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
+        if len(mine & told) < REPEATED * len(mine):
+            return f"The message itself asks (job.log:{cited.line}): {instruction}."
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 
 

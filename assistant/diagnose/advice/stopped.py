@@ -127,6 +127,8 @@ _COUNTS = re.compile(
     r"['\"\s|:=#\[(]{1,16}\d",
     re.IGNORECASE,
 )
+_WHOLE = re.compile(r"\b(?:total|number of|max\w*|num)\b", re.IGNORECASE)
+"""Words of what is to be done, and not of what was."""
 _SENT = re.compile(
     r"from PID (?P<pid>\d{1,10})\b(?:.{0,20}\buid (?P<uid>\d{1,10}))?|sent by (?P<who>[\w ./()=-]{3,60}?)(?:[.,;]|$)"
 )
@@ -350,7 +352,7 @@ def last_count(facts: Facts, before: int) -> str:
         each[-1]
         for form, each in forms.items()
         if (len(each) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(each)))
-        or (_COUNTS.search(form) and each[-1][0] > 0)
+        or (_COUNTS.search(form) and not _WHOLE.search(form) and each[-1][0] > 0)
     ]
     count = max(rising, key=lambda entry: entry[1].number, default=None)
     return f"job.log:{count[1].number}: {cut(count[2], MOST_OF_COUNT)}" if count is not None else ""
