@@ -94,7 +94,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?(?:be|have|contain|match) (?P<want>{_VALUE})"
+            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
         ),
         "Correct {what}: it has to be {want}",
@@ -192,19 +192,24 @@ _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|
 _STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
+_FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
 
 
 def demand_of(cited: Citation, facts: Facts) -> str:
     """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
-    text = _STATUS.sub("", _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip()))
+    message = message_of(cited, facts)[:4]
+    if len(message) == 1 and cited.file == "job.log":
+        behind = [line.text for line in facts.between(cited.line + 1, cited.line + 2)]
+        message += [text.strip() for text in behind if text[:1].isspace() and _FRAMED not in text]
+    text = _STATUS.sub("", _CLASS.sub("", " ".join(message).strip()))
     if instruction := instruction_in(text):
         return instruction
     for pattern, words in _FORMS:
         match = pattern.search(text[:600])
         if match is None:
             continue
-        groups = {name: value.strip(" '\"`:") for name, value in match.groupdict(default="").items()}
+        groups = {name: _bare(value) for name, value in match.groupdict(default="").items()}
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
@@ -217,6 +222,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         have = groups.get("have", "")
         groups["want"] = cut(groups.get("want", ""), LONGEST_REMEDY)
         sentence = words.format(**groups)
+        if (verb := groups.get("verb", "be")) != "be":
+            sentence = f"Correct {groups['what']}, which must {verb} {groups['want']}"
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
@@ -235,6 +242,17 @@ def demand_of(cited: Citation, facts: Facts) -> str:
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
     )
+
+
+def _bare(value: str) -> str:
+    """Return a value without quotation marks that stand around all of it, or have no fellow."""
+    value = value.strip(" :")
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"`" and value[0] not in value[1:-1]:
+        return value[1:-1].strip()
+    for mark in "'\"`":
+        if value.count(mark) % 2:
+            value = value.strip(mark)
+    return value.strip(" :")
 
 
 def _nearest(name: str, choices: str) -> str:

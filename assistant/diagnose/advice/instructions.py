@@ -35,8 +35,8 @@ NO_REMEDY = re.compile(
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
 _ASKING = (
-    r"(?:[Pp]lease |[Tt]ry:? (?:to )?|[Yy]ou (?:can|should|must|need to|may|might want to) |[Cc]onsider "
-    r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue|append)[^.;:,\n]{2,80}[,:]? )?"
+    r"(?:(?:[Pp]lease |[Tt]ry:? (?:to )?|[Yy]ou (?:can|should|must|need to|may|might want to) |[Cc]onsider "
+    r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue|append)[^.;:,\n]{2,80}[,:]? ){1,3})?"
 )
 _DOING = (
     r"(?:[Ee]ither |first |also |explicitly )?(?:[Uu]se|[Ss]et|[Pp]ass|[Ii]nstall|[Rr]un|[Aa]dd|[Rr]emove|[Ss]pecify"
@@ -46,11 +46,12 @@ _DOING = (
 )
 _INSTRUCTION = re.compile(
     rf"(?:^|[.;:!?\n)] {{0,3}}|, |\b[Oo]r,? |\b[Tt]hen ){_ASKING}(?P<words>{_DOING}"
-    r"(?:`[^`\n]{1,160}`|\.(?=\S)|[^.;\n`]){6,260}?)(?=[.;!?](?:\s|$)|\s*$|\n)"
+    r"(?:`[^`\n]{1,160}`|\.(?=[^\s\d]|\d[^)])|[^.;\n`]){6,260}?)(?=[.;!?](?:\s|$|\d\))|\s*$|\n)"
 )
 _TYPED = re.compile(
     r"`[^`]{2,160}`|(?<![\w-])--[a-z][\w-]{2,}|\b[A-Za-z_][\w.]{1,60} ?= ?[\w'\"\[(]"
-    r"|\b(?:pip3?|conda|export|apt(?:-get)?|module|sudo|git|modprobe|sysctl|ulimit) [a-z-]|\b[A-Z][A-Z0-9]{2,}_[A-Z0-9_]{2,}\b"
+    r"|\b(?:pip3?|conda|apt(?:-get)?|sudo|git|modprobe|sysctl|ulimit|export|module (?:load|add|use|purge)) [A-Za-z-]"
+    r"|\b[A-Z][A-Z0-9]{2,}_[A-Z0-9_]{2,}\b"
     r"|(?<![\w-])-[a-z]{2,12}\b|\b[A-Z_]{2,40} environment variable|environment variable [A-Z_]{2,40}\b"
     r"|\b[a-z_]\w{1,40}(?:\.\w{2,40})*\([^)]{0,60}\)|['\"][\w.:/=-]{2,80}['\"]"
 )
@@ -59,6 +60,12 @@ SHORTEST_INSTRUCTION, AT_ONCE = 10, 24
 """Characters of an instruction, and of its begin within which what is typed makes it the one that is meant."""
 PRINTED = re.compile(r"The log itself says \(([^()]{1,80})\): (.+)\.$", re.DOTALL)
 """A remedy that the log prints, as `printed_remedy` tells it: its line, its words."""
+
+
+def says_already(instruction: str, advice: str) -> bool:
+    """Tell whether all that an instruction has to type stands in advice as well."""
+    typed = [match[0].strip("`'\"") for match in _TYPED.finditer(instruction)]
+    return bool(typed) and all(words in advice for words in typed)
 
 
 def instruction_in(text: str) -> str:

@@ -20,6 +20,8 @@ MOST_LINES, MOST_OF_LINE, LINES_BEHIND = 4000, 2000, 30
 """Lines of the attempt that are read for names, the first of them; characters of each; lines behind the cited one."""
 SLIP, SHORTEST = 0.8, 4
 """Likeness of two names, 0 to 1, from which on one is taken for a slip of the other, and letters that it takes."""
+SHORTEST_HEAD = 3
+"""Characters of the first folder of a path, with its signs, by which others below it are looked for."""
 LEAST_SHARED = 1
 """Folders that a relative path has to share with another one; an absolute one shares its root besides."""
 LINES_OF_KEYS = 60
@@ -109,7 +111,7 @@ def _near_path(path: str, cited: Citation, facts: Facts) -> _Near | None:
 def _paths_below(parts: Sequence[str], cited: Citation, facts: Facts) -> Iterator[tuple[int, list[str]]]:
     """Yield the parts of the paths in the lines of the attempt that begin with the same folder and tell of no failure."""
     head = "/".join(parts[: 1 + (not parts[0])]) + "/"
-    if len(head) < SHORTEST:
+    if len(head) < SHORTEST_HEAD:
         return
     for line in facts.between(facts.progress.leg, cited.line + LINES_BEHIND)[:MOST_LINES]:
         text = line.text[:MOST_OF_LINE]

@@ -16,7 +16,7 @@ from assistant.diagnose.advice.decisive import error_before, filled_fields, firs
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account
-from assistant.diagnose.advice.instructions import PRINTED, instruction_in
+from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
     ANNOUNCES,
@@ -118,7 +118,7 @@ _LONG_WORDS = re.compile(r"[\w.-]{3,}")
 FEWEST_WORDS = 3
 """Long words of a message above which what stands before its request says why."""
 _ANNOUNCING = re.compile(
-    r"(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]*$"
+    r"(?:(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]{0,3}){1,3}$"
 )
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
 """Words by which a message complains, and not of what."""
@@ -319,7 +319,7 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     if understood and (instruction := instruction_in("\n".join(message_of(cited, facts)[:MESSAGE_LINES]))):
         mine, told = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
-        if len(mine & told) < REPEATED * len(mine):
+        if len(mine & told) < REPEATED * len(mine) and not says_already(instruction, " ".join(parts)):
             return f"The message itself asks (job.log:{cited.line}): {instruction}."
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 

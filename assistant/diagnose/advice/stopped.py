@@ -315,7 +315,10 @@ def ran_for(facts: Facts) -> timedelta | None:
     if first > 1 and start is not None:
         before = facts.between(max(1, first - EDGE), first - 1)
         previous = next((time for line in reversed(before) if (time := stamp(line.text[:MOST_OF_LINE], year))), None)
-        if previous is not None and timedelta() <= start - previous <= LEAST_RUN:  # the same job began its work anew
+        stopped = any(_STOP.search(line.text[:MOST_OF_LINE]) for line in before)
+        if (
+            previous is not None and not stopped and timedelta() <= start - previous <= LEAST_RUN
+        ):  # the same job began its work anew
             first_lines = facts.between(1, EDGE)
             start = next((time for line in first_lines if (time := stamp(line.text[:MOST_OF_LINE], year))), start)
     ended = next((time for line in reversed(tail) if (time := stamp(line.text[-MOST_OF_LINE:], year))), None)

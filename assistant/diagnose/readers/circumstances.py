@@ -61,6 +61,7 @@ _SAVED = re.compile(
 MOST_SETTINGS, MOST_NAMES, MOST_VALUES = 3, 6, 6
 _TYPES = frozenset({"int", "str", "float", "bool", "dict", "list", "tuple", "type", "object", "tensor", "line"})
 _SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
+_OPTION_NAME = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+){1,8})\b")
 _READ_SETTING = re.compile(
     r"\b(?:args?|cfg|config|opts?|options|hparams|hps|FLAGS|params|settings|conf)\.(?:\w+\.){0,3}(\w{2,60})(?![\w(.])"
 )
@@ -131,7 +132,8 @@ def settings_named(facts: Facts, message: str, source: str, end_line: int) -> li
     Returns:
         At most `MOST_SETTINGS`, each name once. A value counts only where one setting alone has it.
     """
-    names = dict.fromkeys([*_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
+    options = [name.replace("-", "_") for name in _OPTION_NAME.findall(message)]
+    names = dict.fromkeys([*options, *_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
     printed = (named_setting(facts, name, end_line) for name in list(names)[:MOST_NAMES])
     settings = [value for value in printed if value is not None and value.line < end_line and not _in_traceback(value.line, facts)]
     values = list(dict.fromkeys(match[0].strip("'\"`") for match in _MESSAGE_VALUE.finditer(message)))[:MOST_VALUES]
