@@ -94,7 +94,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
+            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
+            rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
         ),
         "Correct {what}: it has to be {want}",

@@ -62,9 +62,13 @@ PRINTED = re.compile(r"The log itself says \(([^()]{1,80})\): (.+)\.$", re.DOTAL
 """A remedy that the log prints, as `printed_remedy` tells it: its line, its words."""
 
 
+_INSTALLING = re.compile(r"^pip3? install (?:-\S{1,20} )*")
+"""Before the package: advice that names a package says itself what to do about it."""
+
+
 def says_already(instruction: str, advice: str) -> bool:
     """Tell whether all that an instruction has to type stands in advice as well."""
-    typed = [match[0].strip("`'\"") for match in _TYPED.finditer(instruction)]
+    typed = [_INSTALLING.sub("", match[0].strip("`'\"")) for match in _TYPED.finditer(instruction)]
     return bool(typed) and all(words in advice for words in typed)
 
 

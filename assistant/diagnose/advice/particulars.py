@@ -266,7 +266,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Wo
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
         account, wall = driver_account(cited, facts)
         if account:
-            return _Words(account, wall=wall)
+            return _Words(account, whole=not wall and not diagnosis.nodes, wall=wall)
     text = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
