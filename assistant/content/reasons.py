@@ -170,7 +170,8 @@ SLOTS = frozenset(
     "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
     "jobs_out one_task forward_at forward_code unsound callee rounded "
     "text_operand parsed_code fields_of_row unsupported_by module_like "
-    "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port".split()
+    "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port ask_memory "
+    "unset_inside folder_there file_there".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/advice/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -259,9 +260,10 @@ class Advice:
 
 
 def _unquoted(value: str) -> str:
-    """Return a value without a quotation mark at one end of it that has no fellow."""
+    """Return a value without a quotation mark at one end of it that has no fellow, and without the stop of its sentence."""
     marks = [letter for letter in value if letter in "'\"`"]
-    return value.strip(marks[0]) if len(marks) == 1 else value
+    bare = value.strip(marks[0]) if len(marks) == 1 else value
+    return bare if bare.endswith("..") else bare.removesuffix(".") or bare
 
 
 def _names(clause: str) -> set[str]:

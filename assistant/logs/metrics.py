@@ -157,6 +157,7 @@ _EPOCH_BATCH = re.compile(
 """Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm,
 train.py: epochs and updates from 0."""
 _LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?", "oss")
+_LINE_NORM = _after(r"\bgrad_norm:", "grad_norm:")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
@@ -331,7 +332,8 @@ class MetricReader:
             return True
         if ("Epoch" in text or "Train: " in text) and (place := _EPOCH_BATCH.search(text)) and (loss := _LINE_LOSS.search(text)):
             epoch, batch, batches = (int(number) for number in place.groups()[1:] if number is not None)
-            self._add(line, (epoch - bool(place["of_one"])) * batches + batch, loss[1], epoch=epoch)
+            norm = _LINE_NORM.search(text)
+            self._add(line, (epoch - bool(place["of_one"])) * batches + batch, loss[1], norm[1] if norm else None, epoch=epoch)
             return True
         for shape in _FORMATS:
             if shape.gate in text and (step := shape.step.search(text)) and (loss := shape.loss.search(text)):

@@ -15,6 +15,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of, raised_at
@@ -22,8 +23,6 @@ from assistant.records import Citation
 
 LINES_BEHIND, LINES_BEFORE = 12, 3
 """Lines of the same stream behind and before the message among which a remedy is looked for."""
-SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
-"""Characters of a sentence that is quoted as a remedy."""
 SAME_WORDS = 0.6
 """Share of the words of a remedy that are said already, from which on it is not said again."""
 USAGE_LINES = 200
@@ -95,7 +94,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?(?:be|have|contain|match) (?P<want>{_VALUE})"
+            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
+            rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
         ),
         "Correct {what}: it has to be {want}",
@@ -163,6 +163,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 """Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
+_VERB = re.compile(
+    r"\b(?:which|that|who|contains?|is|are|was|were|has|have|had|will|would|does|did|should|must|cannot|because|while)\b"
+)
+"""Words of a clause, of which no thing is the name."""
 _NO_THING = re.compile(
     r"(?:you|it|this|that|these|which|we|they|there|and|but|or|if|when|your|my|our|their|his|its)\b",
     re.IGNORECASE,
@@ -182,46 +186,31 @@ _DATA = re.compile(
     r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b(?![:./-]\w)",
     re.IGNORECASE,
 )
-_REMEDY = re.compile(
-    r"(?:^|[.;:!?] +|, |\()(?P<words>(?:(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Mm]ake sure|[Ee]nsure|[Yy]ou (?:can|should|must|need "
-    r"to|have to|might want to)"
-    r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue)|Use|Set|Pass|Install|Run|Add|Remove|Specify|"
-    r"Increase|Decrease|Reduce|Lower|Raise"
-    r"|Upgrade|Update|Downgrade|Enable|Disable|Check (?:that|if|whether|your|the)|Did you mean|Did you forget|Perhaps)\b|"
-    r"(?:[Hh]int|HINT|help|note): )"
-    r"[^\n]{10,280}?)(?=[.!?](?:\s|$)|$)"
-)
-_NO_REMEDY = re.compile(
-    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|Memory Management|HYDRA_FULL_ERROR|elastic/errors|report (?:this|it|the)|open "
-    r"an? (?:issue|bug)|file an? (?:issue|bug)"
-    r"|submit an? (?:issue|bug)|github\.com/\S+/issues|--help\b|NVTE_|stack ?trace|traceback|asynchronously reported|nohup|"
-    r"wandb|W&B|mlflow|documentation at"
-    r"|not a problem with pip|suppress|silence|this warning|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF|TORCH_SHOW_CPP|TORCH_LOGS|"
-    r"TORCHDYNAMO_VERBOSE|debug(?:ging)? (?:info|mode)"
-    r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
-    r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
-    r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|back-?trace of when|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
-    re.IGNORECASE,
-)
-"""Standing words of frameworks that come with any error, or tell how to learn more about it."""
+_INSTALLS, _PIP = re.compile(r"\bInstall ([A-Za-z][\w-]*)"), re.compile(r"pip3? install (?:-[\w-]+ )*['\"]?([A-Za-z][\w-]*)")
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
 _STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
+_FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
 
 
 def demand_of(cited: Citation, facts: Facts) -> str:
     """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
-    text = _STATUS.sub("", _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip()))
+    message = message_of(cited, facts)[:4]
+    if len(message) == 1 and cited.file == "job.log":
+        behind = [line.text for line in facts.between(cited.line + 1, cited.line + 2)]
+        message += [text.strip() for text in behind if text[:1].isspace() and _FRAMED not in text]
+    text = _STATUS.sub("", _CLASS.sub("", " ".join(message).strip()))
+    if instruction := instruction_in(text):
+        return instruction
     for pattern, words in _FORMS:
         match = pattern.search(text[:600])
         if match is None:
             continue
-        groups = {name: value.strip(" '\"`:") for name, value in match.groupdict(default="").items()}
+        groups = {name: _bare(value) for name, value in match.groupdict(default="").items()}
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
@@ -229,9 +218,13 @@ def demand_of(cited: Citation, facts: Facts) -> str:
             continue  # it begins within a quotation
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
+        if any(_VERB.search(groups.get(name, "")) for name in ("what", "part", "first", "second")):
+            continue  # it was cut out of a longer clause
         have = groups.get("have", "")
         groups["want"] = cut(groups.get("want", ""), LONGEST_REMEDY)
         sentence = words.format(**groups)
+        if (verb := groups.get("verb", "be")) != "be":
+            sentence = f"Correct {groups['what']}, which must {verb} {groups['want']}"
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
@@ -243,13 +236,24 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match["sign"].startswith(">"):
             return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
         return f"Make the two agree that are compared, {first} and {second}"
-    request = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
+    request = next((match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"])), None)
     if request is not None:
         return f"Do what the message asks: {request['words'].strip()}"
     data_match = _DATA.search(text[:2000])
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
     )
+
+
+def _bare(value: str) -> str:
+    """Return a value without quotation marks that stand around all of it, or have no fellow."""
+    value = value.strip(" :")
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"`" and value[0] not in value[1:-1]:
+        return value[1:-1].strip()
+    for mark in "'\"`":
+        if value.count(mark) % 2:
+            value = value.strip(mark)
+    return value.strip(" :")
 
 
 def _nearest(name: str, choices: str) -> str:
@@ -274,16 +278,20 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
         facts: Of the case.
         message: Whether the message itself is looked at, too; not where a template knows what it means.
     """
+    installed = _INSTALLS.search(advice)
     words_of_advice = {word.lower() for word in _WORD.findall(advice)}
     matter = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
     for number, text in _around(cited, facts, message=message):
         shared = len(matter & {word.lower() for word in _WORD.findall(text)})
         if _WARNS.search(text) or (number < cited.line and shared < MATTER):
             continue
-        for match in _REMEDY.finditer(text[:2000]):
+        for match in REMEDY.finditer(text[:2000]):
             words = match["words"].strip()
             mine = {word.lower() for word in _WORD.findall(words)}
-            if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or _NO_REMEDY.search(words) or not mine:
+            other = _PIP.search(words)
+            if installed is not None and other is not None and installed[1].lower() != other[1].lower():
+                continue  # of another package than the one that is wanted
+            if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or NO_REMEDY.search(words) or not mine:
                 continue
             if len(mine & words_of_advice) < SAME_WORDS * len(mine):
                 return f"The log itself says ({cited.file}:{number}): {words}."

@@ -211,6 +211,9 @@ LINES_TO_HANDLER = 20
 SAME_CHARACTERS = 40
 """Characters of a message by which another one repeats it."""
 _DIGITS = re.compile(r"\d+")
+NAMED_THING = re.compile(r"(?:https?://)?[\w.@-]{2,80}(?:/[\w.@~-]{1,120}){1,12}")
+"""Paths, addresses and repositories that a message names."""
+SHORTEST_NAME = 8
 _ENVIRONMENT = re.compile(r"/envs/[^/]{1,80}/lib/|/\.?v?env[^/]{0,40}/lib(?:64)?/python")
 _OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempted", "no_failure"})
 """Reasons with which the set-up of the script has nothing to do."""
@@ -273,6 +276,8 @@ def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
     is_cited = any(citation.line == first.line or same in _DIGITS.sub("0", citation.text) for citation in diagnosis.root_cause[:1])
     if is_cited or first.line >= cited.line or first.short in _CONTROL:
         return ""
+    if not handler_failed(diagnosis, facts) and _same_thing(first.text, cited, facts):
+        return ""  # both tell of the same file, address or repository: it is one failure, and the cited one says more
     more = [line.strip() for _, line in first.more[:LINES_OF_FIRST] if line.strip()]
     text = cut(" ".join([facts.streams.body(first.text).text.strip(), *more]), SHOWN_OF_FIRST)
     frame = next((frame for frame in reversed(first.frames) if frame.line and not LIBRARY.search(frame.file)), None)
@@ -282,6 +287,13 @@ def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
         return f"Mend the error that came first ({sentence}); the cited one came while that was handled."
     came = f"Another error came first ({sentence}), and the cited one while it was handled"
     return f"{came}: mend the first, unless it was expected." if diagnosis.action is Action.FIX_AND_RESUBMIT else f"{came}."
+
+
+def _same_thing(text: str, cited: Citation, facts: Facts) -> bool:
+    """Tell whether a message and the lines of the cited one name the same file, address or repository, or a part of it."""
+    behind = " ".join(line.text[:MOST_OF_BUILD_LINE] for line in facts.between(cited.line, cited.line + LINES_OF_FIRST))
+    first, second = ([name.rstrip(".") for name in NAMED_THING.findall(words)] for words in (text, behind))
+    return any(a.startswith(b) or b.startswith(a) for a in first for b in second if min(len(a), len(b)) >= SHORTEST_NAME)
 
 
 def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:

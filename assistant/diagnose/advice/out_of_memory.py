@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.amounts import lowered
 from assistant.diagnose.advice.stopped import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -58,6 +59,10 @@ _LOADS = re.compile(
     r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|"
     r"process_weights_.{0,30})$"
 )
+_BEFORE_WORK = frozenset({"barrier", "init_process_group", "_lazy_init", "set_device", "manual_seed_all", "current_stream"})
+"""Calls that want next to nothing of a GPU, by which a process takes it."""
+_KEEPS = re.compile(r"\b(?:output_hidden_states|output_attentions|return_attention\w*|retain_graph|keep_graph)=True")
+_SPREAD = re.compile(r"[/\\]accelerate[/\\]hooks\.py$")
 _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
@@ -118,7 +123,11 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         grown = "look at what grows from step to step (graphs, lists of results, other processes)"
         return f"{small}, so {grown}."
     batch = shape.partition(",")[0]
-    first = f" Its first size, {batch}, mostly is the batch." if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief else ""
+    first = (
+        f" Its first size, {batch}, mostly is the batch: try {int(batch) // 2}."
+        if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief
+        else ""
+    )
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}"
 
 
@@ -261,6 +270,11 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."
         )
+    if _BEFORE_WORK & set(functions[-LOADING:]):
+        return (
+            "It came before any batch was there, so the GPU was full already: end what else runs on it (nvidia-smi), and see that "
+            "each process takes a GPU of its own (torch.cuda.set_device(local_rank) before the first call)."
+        )
     if program.kind is ProgramKind.PREPROCESSING and "forward" not in functions:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
@@ -291,6 +305,12 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
             "less beside it on the GPU, or do it on the CPU."
         )
     parts = [_batch(batch)]
+    if origin is not None and (keeps := _KEEPS.search(origin.code)):
+        parts.append(f"do without {keeps[0]} at {origin.place}, which keeps the results of all layers")
+    if any(_SPREAD.search(frame.file) for frame in frames):
+        parts.append(
+            "leave room beside the weights that accelerate put there (max_memory of from_pretrained), or load them in 8 bit"
+        )
     if length is not None:
         parts.append(f"shorten {length}")
     elif program.text:
@@ -360,7 +380,11 @@ def _grown(cited: Citation, facts: Facts) -> str:
 def _of_transformers(batch: Setting | None, length: Setting | None) -> str:
     """Return what to lower in the arguments of the Trainer of transformers."""
     tiny = batch is not None and batch.value == "1"
-    first = f"{batch} is as low as it goes" if tiny else f"Lower {batch or 'per_device_train_batch_size'}"
+    first = (
+        f"{batch} is as low as it goes"
+        if tiny
+        else f"Lower {lowered(batch) if batch is not None else 'per_device_train_batch_size'}"
+    )
     more = "" if tiny else ", raise gradient_accumulation_steps by as much"
     shorter = f", or shorten {length}" if length is not None else ""
     return f"{first}{more}; then set gradient_checkpointing=True{shorter}."
@@ -372,7 +396,7 @@ def _batch(batch: Setting | None) -> str:
         return "lower the batch"
     if batch.value == "1":
         return f"{batch} is as low as it goes"
-    return f"lower {batch}"
+    return f"lower {lowered(batch)}"
 
 
 def _first(pattern: re.Pattern[str], text: str) -> float:
@@ -451,7 +475,7 @@ def _levers(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     before = diagnosis.root_cause[0].line
     workers, batch = setting(facts, WORKERS, before), setting(facts, BATCH, before)
     loads = diagnosis.reason == "dataloader_killed" or program.trains or program.kind is ProgramKind.EVALUATION
-    settings = [str(value) for value in (workers, batch if loads else None) if value is not None and value.value != "1"]
+    settings = [lowered(value) for value in (workers, batch if loads else None) if value is not None and value.value != "1"]
     if settings:
         return f"lower {' or '.join(settings)}, or ask for more host memory"
     less = "lower the loader's num_workers" if diagnosis.reason == "dataloader_killed" else "let it hold less"

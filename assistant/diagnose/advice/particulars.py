@@ -6,7 +6,6 @@ Templates of knowledge/advice/ quote paths, settings, expressions and peers. Wha
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,8 +14,13 @@ from typing import NamedTuple
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.diverged import diverged_early
+from assistant.diagnose.advice.drivers import driver_account
+from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
+from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
     ANNOUNCES,
+    NAMED_THING,
     ended_later,
     explained_by,
     failed_later,
@@ -28,18 +32,19 @@ from assistant.diagnose.advice.other_failures import (
     script_fault,
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
+from assistant.diagnose.advice.path_state import NO_STATE, path_state
+from assistant.diagnose.advice.sentences import joined
 from assistant.diagnose.advice.slots import slots_of
 from assistant.diagnose.advice.standing import (
     end_account,
     last_failure,
     last_words,
-    rate_lowered,
     spike_account,
     stack_account,
     waiting_account,
 )
 from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
-from assistant.diagnose.answer import DEEDS, NO_HELP, cut
+from assistant.diagnose.answer import DEEDS, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.origin import (
@@ -53,22 +58,12 @@ from assistant.diagnose.readers.origin import (
     raised_at,
     source_of,
 )
-from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
 """Lines before and behind the cited one that may fill a template."""
 MESSAGE_LINES = 8
 """Of a message of several lines, those that a template may match."""
-NEVER_FINITE = (
-    "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
-    "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
-)
-NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
-OWN_SETTING = (
-    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: {rate}, warm up "
-    "longer, or check precision and loss, before it starts again from its begin."
-)
 PREEMPTED = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit it "
     "again with the option that goes on from the last healthy checkpoint, for the same command as before may begin anew."
@@ -77,13 +72,13 @@ PREEMPTED_ANEW = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit "
     "it again."
 )
+LEAST_NAMED = 12
+"""Characters of a path or address that two sentences share, from which on they tell of the same."""
 SHOWN_OF_MESSAGE, SHOWN_OF_LINE = 400, 160
 _OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
-_TWO_STOPS = re.compile(r"(?<![./])\.\.(?=\s|$)")
-"""A sentence that was quoted with its stop at the end of another one."""
 _ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
 _STOP_LEFT = re.compile(
     r"^raise \w+\(\s*f?['\"]\W*(?:stop|debug|exit|here|done|test|break|todo|xxx+|asdf|quit|end|bye|ok|hi|hello)\W*['\"]\s*\)$",
@@ -103,6 +98,12 @@ _ASKS = frozenset(
     "s3_storage_error connection_error out_of_memory_error".split()
 )
 """Reasons of which the message may say more than the general remedy."""
+_OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_error", "assertion_error"})
+"""Reasons of which the message may be a code of the driver."""
+_OF_PATHS = frozenset({"os_error", "permission_error", "file_not_found_error", "output_file_error", "s3_storage_error"})
+"""Reasons of which the mount, the disk or the owner of a path may be why."""
+_OF_NAMES = frozenset({"argument_error", "key_error", "attribute_error", "name_error"})
+"""Reasons of which a name that the log has nearly alike is all that has to be said."""
 _OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
 _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
 """Packages by which a program asks a service."""
@@ -114,16 +115,15 @@ _NO_PLACE = frozenset(
 REPEATED = 0.75
 """Share of the words of a message from which on a demand that has them makes the message a repetition."""
 _LONG_WORDS = re.compile(r"[\w.-]{3,}")
+FEWEST_WORDS = 3
+"""Long words of a message above which what stands before its request says why."""
+_ANNOUNCING = re.compile(
+    r"(?:(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]{0,3}){1,3}$"
+)
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
 """Words by which a message complains, and not of what."""
 
 
-MOST_OF_LINE = 600
-"""Characters of a line in which a loss is looked for."""
-_ANY_LOSS = re.compile(
-    r"\b(?!\w{0,40}scale)\w{0,40}loss\w{0,20}['\"]?\s{0,3}[:=]?\s{0,4}(\d{1,9}(?:\.\d{1,12})?(?:[eE][-+]?\d{1,3})?)(?![\w/])",
-    re.IGNORECASE,
-)
 KERNEL = "dmesg.log"
 """What the kernels of the job's nodes said."""
 
@@ -149,10 +149,13 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = _of_last_failure(diagnosis, facts, entries, program)
         return replace(diagnosis, advice=remedy or f"{deed} {last_words(diagnosis, facts)}".strip())
-    if diagnosis.reason == "loss_spike" and (early := _diverged_early(diagnosis, facts)) is not None:
+    if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     quoted = next(_quoted(diagnosis, facts, entries, program), None) if diagnosis.reason == "hang" else None
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
+    if state.wall:
+        words = _Words(words.text if words is not None else "", wall=True)
     action = _action(diagnosis.action, words, nodes=bool(diagnosis.nodes))
     if action is not diagnosis.action:
         diagnosis = replace(diagnosis, action=action)
@@ -168,7 +171,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         if over or (words is not None and words.whole)
         else with_checkpoint(deed, facts, program)
     )
-    parts = [deed, words.text if words else "", _place(diagnosis, facts, words), standing(diagnosis, facts, program)]
+    parts = [
+        deed,
+        " ".join(filter(None, (state.sentence, words.text if words else ""))),
+        _place(diagnosis, facts, words),
+        standing(diagnosis, facts, program),
+    ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
         first and diagnosis.reason in _OF_MESSAGES and handler_failed(diagnosis, facts)
@@ -178,24 +186,24 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         earlier = f"{first} {earlier}".strip()
     if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
         earlier = ""  # what came before is what the advice is about
+    if words is not None and any(thing in words.text for thing in NAMED_THING.findall(earlier) if len(thing) >= LEAST_NAMED):
+        earlier = ""  # it tells of the same file, image or address, which the advice has read
     if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
         parts[1] = _remedy(diagnosis, facts, reason)
     if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    parts += [earlier, _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)]
+    if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
+        parts = [near, parts[0], "" if diagnosis.reason in _OF_NAMES else parts[1], *parts[2:]]
+    printed = _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
+    if words is None and (said := PRINTED.match(printed)) and (instruction := instruction_in(said[2])):
+        parts, printed = [f"{instruction} ({said[1]}).", *parts], ""
+    parts += [earlier, printed]
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
     if more := further_lines(diagnosis, facts):
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
-    return replace(diagnosis, advice=" ".join(_once(_change_first(parts))))
-
-
-def _change_first(parts: Sequence[str]) -> list[str]:
-    """Return the parts of advice with what has to be changed in front: that a restart is no help comes last, and short."""
-    refusal = DEEDS[Action.FIX_AND_RESUBMIT]
-    changes = [part for part in parts if part and part != refusal]
-    return [*changes, NO_HELP] if refusal in parts and changes else [*parts]
+    return replace(diagnosis, advice=joined(parts))
 
 
 def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
@@ -243,23 +251,6 @@ def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
     )
 
 
-def _diverged_early(diagnosis: Diagnosis, facts: Facts) -> Diagnosis | None:
-    """Return the diagnosis of a loss that never was a number, never fell, or was thrown off by its rate; None for any other."""
-    if _never_finite(facts):
-        return replace(diagnosis, advice=_never_finite_account(facts))
-    spike = spike_of(facts)
-    warming = warm_up(facts, spike.rise) if spike is not None and spike.rise is not None else None
-    if warming is not None and warming.highest >= UNUSUAL_RATE:
-        summary = f"{diagnosis.summary} Its loss rose while the learning rate was still raised, to {warming.highest:g}."
-        return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=spike_account(diagnosis, facts))
-    levels = never_learned(facts, spike) if spike is not None else None
-    if levels is None:
-        return None
-    text = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
-    account = spike_account(diagnosis, facts) or f"{text} {OWN_SETTING.format(rate=rate_lowered(facts))}"
-    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=f"{diagnosis.summary} {text}", advice=account)
-
-
 def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
     """Return the action that fits what is advised: none that meets a wall again, and no mending where only the moment was wrong."""
     avoidable = (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY) if nodes else (*DEEDS,)
@@ -270,18 +261,12 @@ def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
     return action
 
 
-def _once(parts: Sequence[str]) -> Iterator[str]:
-    """Yield the parts that say something that none before has said, each ended."""
-    before = ""
-    for part in parts:
-        if part and part not in before:
-            ended = _TWO_STOPS.sub(".", part)
-            yield ended if ended.endswith((".", "…", "!", "?")) else f"{ended}."
-            before += part
-
-
 def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
+    for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
+        account, wall = driver_account(cited, facts)
+        if account:
+            return _Words(account, whole=not wall and not diagnosis.nodes, wall=wall)
     text = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
@@ -332,6 +317,10 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
         return ""  # it names no option
     if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
+    if understood and (instruction := instruction_in("\n".join(message_of(cited, facts)[:MESSAGE_LINES]))):
+        mine, told = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
+        if len(mine & told) < REPEATED * len(mine) and not says_already(instruction, " ".join(parts)):
+            return f"The message itself asks (job.log:{cited.line}): {instruction}."
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 
 
@@ -392,26 +381,6 @@ def _near(cited: Citation, facts: Facts) -> list[str]:
     return [_body(cited.text, facts), *(text for _, text in sorted(same, key=lambda pair: pair[0]))]
 
 
-def _never_finite(facts: Facts) -> bool:
-    """Tell whether no logged step had a loss or gradient norm that was a number; an average of no losses is 0."""
-    logged = [value for point in facts.points for value in (point.loss, point.grad_norm) if value is not None]
-    spike = spike_of(facts)
-    lost = any(not math.isfinite(value) for value in logged) or (spike is not None and math.isnan(spike.level))
-    return lost and not any(math.isfinite(value) and value for value in logged) and not _has_other_loss(facts)
-
-
-def _has_other_loss(facts: Facts) -> bool:
-    """Tell whether a line before the first value that is no number has a loss that is one, under any name: `val_loss 2.52`."""
-    nan = first_nan(facts, facts.lines_total + 1)
-    lines = facts.between(1, (nan[1] if nan is not None else facts.lines_total + 1) - 1)
-    return any(float(match[1]) for line in lines if (match := _ANY_LOSS.search(line.text[:MOST_OF_LINE])) is not None)
-
-
-def _never_finite_account(facts: Facts) -> str:
-    nan = first_nan(facts, facts.lines_total + 1)
-    return f"{NEVER_FINITE} The first value that is none is {nan[0]} (job.log:{nan[1]})." if nan is not None else NEVER_FINITE
-
-
 def _place(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if diagnosis.reason == "cuda_error" and not diagnosis.nodes and diagnosis.root_cause:
@@ -470,8 +439,12 @@ def _without(demand: str, message: str) -> str:
     words = words[1:] if words and words[0].endswith(("error", "exception")) else words
     if words_before and sum(word in words_before for word in words) >= REPEATED * len(words):
         return ""
-    request = demand.partition("Do what the message asks: ")[2]
-    return message.replace(request, "").rstrip(" ,;.") if request else message
+    request = demand.partition("Do what the message asks: ")[2] or demand
+    at = message.lower().find(request.lower()) if request else -1
+    if at < 0:
+        return message
+    before = _ANNOUNCING.sub("", message[:at]).rstrip(" ,;:.!(")
+    return before if len(_LONG_WORDS.findall(before)) > FEWEST_WORDS else ""
 
 
 def _place_of(origin: Origin) -> str:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
+from assistant.diagnose.advice.amounts import memory_to_ask_for
 from assistant.diagnose.advice.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.advice.decisive import (
     cancelled_with,
@@ -36,6 +37,7 @@ from assistant.diagnose.advice.decisive import (
     root_of_code,
     text_setting,
 )
+from assistant.diagnose.advice.near_names import known_folder
 from assistant.diagnose.advice.standing import rate_lowered
 from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
 from assistant.diagnose.answer import cut
@@ -143,6 +145,7 @@ NO_FILE = frozenset({"<unknown>", "<string>"})
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 ASSERTS_BEHIND = 200
 """Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
+_LIMIT_OF_MEMORY = re.compile(r"(?:>|exceeds|limit(?: of)?:?) {0,2}(\d[\d.]{0,15} ?[KMGTkmgt]i?[Bb])\b")
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
 _OF_MAPPING = re.compile(r"Bus error|SIGBUS|signal 7\b|exitcode ?: ?-7\b")
 _OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
@@ -212,6 +215,10 @@ def slots_of(
         slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
+    if verdict.reason == "out_of_memory_error" and _OF_MEMORY.search(text):
+        behind = " ".join(line.text[:MOST_OF_LINE] for line in facts.between(cited.line, cited.line + 3))
+        limit = _LIMIT_OF_MEMORY.search(behind if cited.file == "job.log" else text)
+        slots["ask_memory"] = memory_to_ask_for(facts, limit[1] if limit is not None else "")
     if verdict.reason == "loss_spike":
         slots["rate"] = rate_lowered(facts)
     if verdict.reason == "cancelled":
@@ -297,6 +304,8 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     if origin.library and origin.deepest_line:
         inner = f"{origin.deepest_file}:{origin.deepest_line}"
         slots["inner"] = f"{inner}, `{origin.deepest}`" if origin.deepest else inner
+    if origin.library and origin.own and "UnboundLocalError" in text:
+        slots["unset_inside"] = f"{origin.library} ({origin.deepest_file}:{origin.deepest_line})"
     if "next(" in source and "StopIteration" in text:
         slots["exhausted"] = source
     if (match := ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
@@ -412,12 +421,15 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         before = [line.text for line in facts.lines if cited.file != "job.log" or line.number < cited.line]
         sentence = saved_into(before, folder, path)
         slots |= {"gone": folder, "saved": sentence} if sentence else {"folder": folder}
+    folder_there, seen = known_folder(cited, facts)
+    if folder_there:
+        slots |= {"folder_there": folder_there, "file_there": seen}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
         raised = raised_at(cited, facts)
         files = [frame.file for frame in raised[1].frames] if raised is not None else []
         program = root_of_code(path, [*([origin.file] if origin is not None else []), *files]) or program_folder(cited, facts)
-        if program and origin is not None and origin.own:
+        if not folder_there and program and origin is not None and origin.own:
             slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)

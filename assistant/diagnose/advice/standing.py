@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.instructions import instruction_in
 from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, record_command, saved
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
@@ -15,6 +16,7 @@ from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.weighing.loss import rise_account, spike_of, warm_up
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
+from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 
@@ -35,13 +37,37 @@ MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
 _OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
 _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
-    r"non-zero exit (?:status|code) [1-9]\d{0,2}\b|\b[Ee]xit(?:ed)?(?: with)?(?: exit)? (?:status|code):? [1-9]\d{0,2}\b"
+    r"(?:non-zero exit (?:status|code) |\b[Ee]xit(?:ed)?(?: with)?(?: an?)?(?: error)?(?: exit)? (?:status|code):? ?\(?)"
+    r"(?P<code>[1-9]\d{0,2})\b"
 )
+_COMPLAINS = re.compile(
+    r"\b(?:[Mm]issing|[Nn]ot enough|[Ii]nsufficient|[Ee]xceed(?:s|ed|ing)|[Mm]ismatch(?:ed)?|[Ii]ncompatible|does(?:n't| not) exist"
+    r"|[Rr]equires?|[Nn]eeds? to be|must (?:be|have|match)|not supported|No space|stopped with)\b"
+)
+"""Words of a complaint in a log that has no word of failure."""
+_SEVERE = re.compile(r"\bFATAL\b|\b[Ff]atal error\b|\bERROR\b|\b[Ee]rror: \S")
+_RULE = re.compile(r"[-=*_#]{5,}$")
+MOST_OF_PARAGRAPH, FULL_LINE = 6, 60
+"""Lines behind one that may go on with it, and characters from which on a line is taken for wrapped."""
+_ADDRESS = re.compile(r"\bhttps?://[\w.-]{1,120}(?::\d{1,5})?")
+_OF_CODES = {
+    "124": "124 is a time limit (timeout)",
+    "126": "126 is a program that may not be executed (chmod +x, another processor)",
+    "127": "127 is a command that is not on the PATH",
+    "132": "132 is SIGILL, code built for another processor",
+    "134": "134 is SIGABRT, a check of the program itself",
+    "135": "135 is SIGBUS, mostly a full /dev/shm or a file that was cut off while it was mapped",
+    "136": "136 is SIGFPE, mostly a division by 0",
+    "137": "137 is SIGKILL, mostly for want of host memory: ask for more for that step, or let it hold less",
+    "139": "139 is SIGSEGV, a crash in native code",
+    "143": "143 is SIGTERM, a stop from outside",
+}
+"""Exit codes of a shell that say a signal or a fault of the start."""
 _PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):(?P<line>\d{1,9})\)")
 _DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
 """Frames as py-spy prints them, and as faulthandler does: the innermost first."""
 MOST_RANKS, MOST_NAMED, MOST_WORLD = 8, 3, 4096
-LEAST_LOST = 3
+LEAST_LOST = 2
 """Steps with a gradient that is no number that are more than one skipped step of a loss scaler."""
 _GRADIENT = re.compile(
     r"grad(?:ient)?[-_ ]?norm['\"]?\s{0,3}[:=]\s{0,3}(nan|inf|-?\d[\d.]{0,20}(?:[eE][+-]?\d{1,3})?)\b", re.IGNORECASE
@@ -112,12 +138,26 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
         frame = _FRAMED.search(torn[1])
         place = f" at {frame[1]}:{frame[2]}" if frame else ""
         return f"{node}The traceback from job.log:{torn[0]} on breaks off{place}: it failed there, and its error is not in the log."
-    if (status := _exit_status(facts)) is not None:
+    failing = last_failure(facts)
+    status = _exit_status(facts)
+    if (
+        status is not None
+        and failing is not None
+        and failing.number < status.number
+        and _SEVERE.search(failing.text[:MOST_OF_LINE])
+    ):
+        status = None  # what it complained of says more than how it ended
+    if status is not None:
         text = cut(facts.streams.body(status.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+        match = _STATUS.search(status.text)
+        means = f" {_OF_CODES[match['code']]}." if match is not None and match["code"] in _OF_CODES else ""
         return (
             f"{node}It failed (job.log:{status.number}: {text}), and what that program printed is not in this log: run it by hand."
+            f"{means}"
         )
-    if (failing := last_failure(facts)) is not None:
+    if attempts := failing_attempts([line for line in facts.lines[-SHOWN_OF_END:] if line.text.strip()], facts.progress.last_line):
+        return f"{node}{_in_vain(attempts, facts)}"
+    if failing is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
         if _ignored_before(failing, facts):
             return (
@@ -129,12 +169,28 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
             more = facts.line(often[1].number + 1) if words.endswith(":") else None
             words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
             return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
-        return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}."
+        whole = paragraph(failing, facts)
+        instruction = instruction_in(whole)
+        text = cut(" ".join(whole.split()), SHOWN_OF_SAVE + SHOWN_OF_END).rstrip(".")
+        asked = f" {instruction}." if instruction and not text.endswith(instruction) else ""
+        return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}.{asked}"
     step = f", the last step {diagnosis.step}" if diagnosis.step and not facts.progress.learnt else ""
     record = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
     text = facts.streams.body(last.text).text.strip()
     return (
         f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {record} says whether it failed at all."
+    )
+
+
+def _in_vain(attempts: Sequence[Line], facts: Facts) -> str:
+    """Return what a log tries to its end and fails at, with the address to be asked by hand where it names one."""
+    first, last = attempts
+    text = cut(facts.streams.body(last.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+    address = _ADDRESS.search(last.text[:MOST_OF_LINE])
+    asked = f" See from its node whether that answers (curl -v {address[0]}), and start it again when it does." if address else ""
+    return (
+        f"To its end it only tries the same again and fails (job.log:{first.number} to job.log:{last.number}: {text}): end it, and "
+        f"mend what it cannot reach or do.{asked}"
     )
 
 
@@ -153,13 +209,35 @@ def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
 
 def last_failure(facts: Facts) -> Line | None:
     """Return the first line of the last group of lines with words of failure; None where none has any."""
+    return _last_group(facts, tells_failure) or _last_group(facts, lambda text: _COMPLAINS.search(text) is not None)
+
+
+def _last_group(facts: Facts, tells: Callable[[str], bool]) -> Line | None:
     failure: Line | None = None
     for line in reversed(facts.lines[-MOST_BEFORE:]):
         if line.number < facts.progress.leg or (failure is not None and failure.number - line.number > MOST_APART):
             break
-        if tells_failure(line.text[:MOST_OF_LINE]):
+        if tells(line.text[:MOST_OF_LINE]):
             failure = line
     return failure
+
+
+def paragraph(line: Line, facts: Facts) -> str:
+    """Return a line with those behind it that go on with what it begins to say, one a line."""
+    texts = [facts.streams.body(line.text).text.strip()]
+    for more in facts.between(line.number + 1, line.number + MOST_OF_PARAGRAPH):
+        text = facts.streams.body(more.text).text.strip()
+        goes_on = (
+            texts[0].endswith(":")
+            or texts[-1].endswith(",")
+            or text[:1].islower()
+            or more.text[:1].isspace()
+            or len(texts[-1]) >= FULL_LINE
+        )
+        if not text or _RULE.match(text) or not goes_on:
+            break
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def _ignored_before(line: Line, facts: Facts) -> bool:

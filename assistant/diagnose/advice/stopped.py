@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -102,6 +103,8 @@ EDGE, NEAR, MOST_OF_LINE, MOST_OF_COUNT = 400, 400, 400, 100
 """Lines at either end of a run in which a time is looked for, and before its end in which a count is; characters read and shown."""
 LEAST_RUN, FEWEST = timedelta(minutes=1), 3
 """Runs of which the length is worth a word, and lines of one form from which on the number in them is a count."""
+ZONE, MOST_ZONES, SAME_MOMENT = timedelta(minutes=30), 28, timedelta(seconds=45)
+"""By which time zones differ, how many of them at most, and what a program is silent for before it is ended while it works."""
 AROUND_STOP = 12
 """Lines before a stop that belong to it."""
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
@@ -124,6 +127,8 @@ _COUNTS = re.compile(
     r"['\"\s|:=#\[(]{1,16}\d",
     re.IGNORECASE,
 )
+_WHOLE = re.compile(r"\b(?:total|number of|max\w*|num)\b", re.IGNORECASE)
+"""Words of what is to be done, and not of what was."""
 _SENT = re.compile(
     r"from PID (?P<pid>\d{1,10})\b(?:.{0,20}\buid (?P<uid>\d{1,10}))?|sent by (?P<who>[\w ./()=-]{3,60}?)(?:[.,;]|$)"
 )
@@ -307,10 +312,31 @@ def ran_for(facts: Facts) -> timedelta | None:
     head, tail = facts.between(first, first + EDGE), facts.between(max(first, last - EDGE), last)
     year = next((time.year for line in (*reversed(tail), *head) if (time := stamp(line.text[:MOST_OF_LINE])) is not None), None)
     start = next((time for line in head if (time := stamp(line.text[:MOST_OF_LINE], year))), None)
+    if first > 1 and start is not None:
+        before = facts.between(max(1, first - EDGE), first - 1)
+        previous = next((time for line in reversed(before) if (time := stamp(line.text[:MOST_OF_LINE], year))), None)
+        stopped = any(_STOP.search(line.text[:MOST_OF_LINE]) for line in before)
+        if (
+            previous is not None and not stopped and timedelta() <= start - previous <= LEAST_RUN
+        ):  # the same job began its work anew
+            first_lines = facts.between(1, EDGE)
+            start = next((time for line in first_lines if (time := stamp(line.text[:MOST_OF_LINE], year))), start)
     ended = next((time for line in reversed(tail) if (time := stamp(line.text[-MOST_OF_LINE:], year))), None)
-    if start is None or ended is None or ended - start < LEAST_RUN:
+    if start is None or ended is None:
         return None
-    return ended - start
+    ended -= _apart(ended, tail, year)
+    return ended - start if ended - start >= LEAST_RUN else None
+
+
+def _apart(ended: datetime, tail: Sequence[Line], year: int | None) -> timedelta:
+    """Return how far the clock of the batch system is ahead of the program's, where their last times differ by whole zones."""
+    own = (stamp(line.text[:MOST_OF_LINE], year) for line in reversed(tail) if _STOP.search(line.text[-MOST_OF_LINE:]) is None)
+    last = next((time for time in own if time is not None), None)
+    if last is None:
+        return timedelta()
+    zones = round((ended - last) / ZONE)
+    same_moment = abs(ended - last - zones * ZONE) <= SAME_MOMENT
+    return zones * ZONE if same_moment and 0 < abs(zones) <= MOST_ZONES else timedelta()
 
 
 def last_count(facts: Facts, before: int) -> str:
@@ -329,7 +355,7 @@ def last_count(facts: Facts, before: int) -> str:
         each[-1]
         for form, each in forms.items()
         if (len(each) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(each)))
-        or (_COUNTS.search(form) and each[-1][0] > 0)
+        or (_COUNTS.search(form) and not _WHOLE.search(form) and each[-1][0] > 0)
     ]
     count = max(rising, key=lambda entry: entry[1].number, default=None)
     return f"job.log:{count[1].number}: {cut(count[2], MOST_OF_COUNT)}" if count is not None else ""
@@ -359,10 +385,12 @@ def same_end_before(diagnosis: Diagnosis, facts: Facts) -> str:
     forms = {_DIGITS.sub("0", facts.streams.body(citation.text).text.strip()) for citation in cited}
     starts = tuple({citation.text[:4] for citation in cited})
     end = max((citation.line for citation in cited), default=0) - AROUND_STOP
+    own = [episode for episode in facts.episodes if any(citation.line in episode.lines for citation in cited)]
     earlier = [
         line.number
         for line in facts.lines
         if line.number < end
+        and not any(episode.first - AROUND_STOP <= line.number <= episode.last for episode in own)
         and len(line.text) <= MOST_OF_LINE
         and line.text.startswith(starts)
         and _DIGITS.sub("0", facts.streams.body(line.text).text.strip()) in forms

@@ -54,12 +54,14 @@ _SAVED = re.compile(
     rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
     rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d"
     rf"|\bsav(?:ed|ing)\b[ :].{{0,160}}\.(?:pth?|ckpt|safetensors)\b"
+    r"|[Aa]dding directory to artifact \(\S{0,200}check-?points?/\S{1,200}\)\.{3} Done"
     rf"|\bsave {_WHOLE}:? (?:to |in |as |at )?[\w.~-]{{0,80}}/\S",
     re.IGNORECASE,
 )
 MOST_SETTINGS, MOST_NAMES, MOST_VALUES = 3, 6, 6
 _TYPES = frozenset({"int", "str", "float", "bool", "dict", "list", "tuple", "type", "object", "tensor", "line"})
 _SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
+_OPTION_NAME = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+){1,8})\b")
 _READ_SETTING = re.compile(
     r"\b(?:args?|cfg|config|opts?|options|hparams|hps|FLAGS|params|settings|conf)\.(?:\w+\.){0,3}(\w{2,60})(?![\w(.])"
 )
@@ -130,7 +132,8 @@ def settings_named(facts: Facts, message: str, source: str, end_line: int) -> li
     Returns:
         At most `MOST_SETTINGS`, each name once. A value counts only where one setting alone has it.
     """
-    names = dict.fromkeys([*_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
+    options = [name.replace("-", "_") for name in _OPTION_NAME.findall(message)]
+    names = dict.fromkeys([*options, *_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
     printed = (named_setting(facts, name, end_line) for name in list(names)[:MOST_NAMES])
     settings = [value for value in printed if value is not None and value.line < end_line and not _in_traceback(value.line, facts)]
     values = list(dict.fromkeys(match[0].strip("'\"`") for match in _MESSAGE_VALUE.finditer(message)))[:MOST_VALUES]
@@ -192,7 +195,12 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
         if before is not None and line.number >= before:
             continue
         if (
-            "sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text
+            "sav" in line.text
+            or "Sav" in line.text
+            or "rit" in line.text
+            or "tored" in line.text
+            or "artifact" in line.text
+            or "SAV" in line.text
         ) and _SAVED.search(line.text[:1000]):
             is_other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
             if not is_other and not _NOT_SAVED.search(line.text[:1000]):

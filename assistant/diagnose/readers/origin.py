@@ -44,7 +44,7 @@ _CELL_FRAME = re.compile(r"File (\S{1,300}?):(\d{1,9}), in ([\w.<>]{1,120})")
 _ARROW = re.compile(r"-+> ?\d{1,9} (.*)")
 _MAIN = re.compile(r"(?:return |raise |sys\.exit\(|exit\()?\w*main\w*\(|(?:fire\.)?Fire\(|app\.run\(|cli\(")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
-_JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
+_JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] \(?(?:::)?([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
 MOST_WRAPPED, WRAPPED_AROUND, WRAPPED_FULL = 60, 20, 3
@@ -53,6 +53,8 @@ _PAGE = re.compile(r"<!DOCTYPE html|<html[\s>]", re.IGNORECASE)
 _HIDDEN = re.compile(r"<(?P<tag>style|script|title)\b.{0,4000}?</(?P=tag)>|<!--.{0,2000}?-->", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]{1,400}>")
 MOST_OF_PAGE = 20_000
+_LOGGED = re.compile(r"[EWIF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} +\d{1,20} [\w./-]{1,80}:\d{1,6}\] ?")
+"""What absl and glog put before each line of a message."""
 _RULE = re.compile(r"[-=_*]{5,80}$|[\w.]{1,60}(?:Error|Exception): |Traceback")
 _MARKS = re.compile(r"\s{2,}[~^]{2,}\s*$")
 _DIGITS = re.compile(r"\d")
@@ -183,6 +185,8 @@ def raised_at(cited: Citation, facts: Facts) -> tuple[Episode, Raised] | None:
 def message_of(cited: Citation, facts: Facts) -> list[str]:
     """Return the lines of the message that begins on a cited line, the cited one first; of a page of HTML what it shows."""
     lines = _message_lines(cited, facts)
+    if len(lines) > 1 and _LOGGED.match(lines[0]):
+        lines = [lines[0], *(_LOGGED.sub("", text) for text in lines[1:])]
     page = next((place for place, text in enumerate(lines) if _PAGE.search(text)), -1)
     return lines if page < 0 else [*lines[:page], _page_text(" ".join(lines[page:]))]
 

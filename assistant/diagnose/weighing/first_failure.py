@@ -299,6 +299,9 @@ _OF_TORCHRUN = (
     "output of each rank (`--log-dir` with `--tee 3`), or decorate the entry point with `@record`."
 )
 
+_TELLS = "The last line that tells of a failure"
+"""How the advice for a log without a known cause quotes what it has."""
+
 
 class FirstExit(NamedTuple):
     """The process that a launcher saw end by itself before it ended the others."""
@@ -358,6 +361,8 @@ def with_lost_exception(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
         lost = f"the exception itself was lost when {ended}; its traceback breaks off at {place_words}"
     sentence = f"{UNKNOWN}{after}: {first.process} exited first, {code} ({_place(first.line, facts)}), and {lost}."
     advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.process)
+    if traceback is None and _TELLS in diagnosis.advice and f"job.log:{first.line}:" not in diagnosis.advice:
+        advice = f"{diagnosis.advice} {advice}"
     place = Whereabouts(f"{FIRST_EXIT}, {code}", first.node, first.rank, first.tasks[0] if len(first.tasks) == 1 else None,
                         citations=(cited,))  # fmt: skip
     more_places = [entry for entry in diagnosis.where if (entry.node, entry.rank) != (place.node, place.rank)]

@@ -229,6 +229,8 @@ FEWEST_NOT_FINITE = 4
 MOST_OF_LINE = 2000
 FIRST_STEPS = 3
 """Losses whose median is one level."""
+FEWEST_LOST_GRADIENTS = 2
+"""Logged steps at the end without a gradient norm that is a number, which a loss scaler does not skip one after the other."""
 FEWEST_STEPS = 8
 RISEN_ABOVE_FIRST = 1.2
 """Times the first loss that the last one is where it rose, and did not only stay."""
@@ -249,11 +251,34 @@ def spike_of(facts: Facts) -> Spike | None:
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
     measured, watched = find_spike(points), _seen_by_watch(facts, points)
     if measured is None or watched is None:
-        return measured or watched or _never_a_number(facts) or _of_unknown_form(facts, points)
+        return measured or watched or _never_a_number(facts) or _gradients_lost(points) or _of_unknown_form(facts, points)
     return (
         measured
         if measured.step <= watched.step
         else dataclasses.replace(measured, step=watched.step, line=watched.line, lines=watched.lines)
+    )
+
+
+def _gradients_lost(points: Sequence[MetricPoint]) -> Spike | None:
+    """Return a spike where the gradient norm was a number and is none any more up to the last step; None for any other series.
+
+    A loss scaler skips single steps; a loss that is still a number is of weights before the step.
+    """
+    logged = [point for point in points if point.grad_norm is not None]
+    lost = next(
+        (at for at, point in enumerate(logged) if all(not math.isfinite(p.grad_norm or 0.0) for p in logged[at:])), len(logged)
+    )
+    before = [point for point in logged[:lost] if point.grad_norm is not None and math.isfinite(point.grad_norm)]
+    if (
+        len(logged) - lost < FEWEST_LOST_GRADIENTS
+        or len(before) < FIRST_STEPS
+        or any(not math.isnan(p.grad_norm or 0.0) for p in logged[lost:])
+    ):
+        return None
+    first = logged[lost]
+    lines = tuple(point.line for point in logged[lost:][:SHOWN_OF_LOSS])
+    return Spike(
+        step=first.step, line=first.line, lines=lines, level=before[-1].loss or math.nan, height=math.nan, grad_norm_rose=True
     )
 
 

@@ -21,6 +21,7 @@ from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import closed_under
 from assistant.diagnose.weighing.process_exits import excused
+from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.diagnose.weighing.survival import (
     AFTERMATH,
     NO_WORK,
@@ -92,7 +93,7 @@ class RunOutcome:
     recorded: bool = False
     """Whether the scheduler, or the script that started it, gives the exit status."""
     raised: bool = False
-    """Whether a process ended with an exception that nobody caught."""
+    """Whether a process ended with an exception that nobody caught, or tries to the end what fails."""
     counted: bool = False
     """Whether it counted up to its last."""
     concluded: bool = False
@@ -236,6 +237,8 @@ def outcome_of(facts: Facts) -> RunOutcome:
     raised = _raised(facts, lines[0].number)
     if failed or raised:
         return RunOutcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
+    if attempts := failing_attempts([line for line in lines if line.text.strip()], facts.progress.last_line):
+        return RunOutcome(How.FAILED, attempts, raised=True)
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
         counted, concluded = (any(tells(line.text) for line in finished) for tells in (_at_last, _concludes))

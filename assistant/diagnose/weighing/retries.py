@@ -1,7 +1,8 @@
-"""Retries that were used up: a program asks an address again and again, hears nothing, and gives up.
+"""Retries that failed: a program asks an address again and again and gives up, or a log ends in attempts that go on failing.
 
 The exception with which it gives up often names no more than that ("no answer after 5 attempts"), or nothing at all; the lines of
 the attempts say whom it asked and what came back. Any one of them alone is survived, as each retry before the last was.
+That trying in vain is the last thing that a program does is no good end, though it calls each such line mild.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
 
-__all__ = ["USED_UP", "of_retries", "prefer_retries"]
+__all__ = ["USED_UP", "failing_attempts", "is_attempt", "of_retries", "prefer_retries"]
 
 USED_UP = "retries used up"
 """Rule of such a finding."""
@@ -124,3 +125,40 @@ def _words_between(line: int, later: int, facts: Facts) -> int:
     """Return how many lines with words stand between two lines, one more than `MOST_BETWEEN` at most."""
     between = facts.between(line + 1, min(later - 1, line + 4 * MOST_BETWEEN))
     return sum(bool(entry.text.strip()) for entry in between)
+
+
+LAST, FEWEST_FAILING, SHARE = 12, 3, 0.6
+"""Lines at the end that are looked at, attempts among them, and their share."""
+MOST_OF_LINE = 500
+_FAILS = r"fail\w*|errors?|time[sd]?[- ]?out\w*|\w*Timeout\w*|\w*Error|refused|unreachable|unavailable|no route|reset by peer|5\d\d"
+_TRIES = r"retry(?:ing)?|retries|(?:re)?try(?:ing)? again|attempt(?:s|ing)?|tries|reconnect(?:ing)?"
+_TRIES += r"|giving up|gave up|back(?:ing)?[- ]?off"
+_ATTEMPT = re.compile(rf"\b(?:{_TRIES})\b.{{0,160}}\b(?:{_FAILS})\b|\b(?:{_FAILS})\b.{{0,240}}\b(?:{_TRIES})\b", re.IGNORECASE)
+_SUCCEEDED = re.compile(
+    r"\b(?:succe\w+|connected|recovered|resumed|restored|done|finished|complete[d]?|established|ok)\b", re.IGNORECASE
+)
+_REPORTS = re.compile(r"\b(?:wandb|mlflow|neptune|comet|clearml|telemetry|analytics|sentry|tensorboard)\b", re.IGNORECASE)
+"""Services to which a program only reports, and without which its work goes on."""
+
+
+def failing_attempts(lines: Sequence[Line], last_step: int) -> tuple[Line, ...]:
+    """Return the first and the last of the attempts that a log ends in; empty where it ends in anything else.
+
+    Args:
+        lines: The end of the log, without blank lines.
+        last_step: Line of the last sign of progress; 0 without any.
+    """
+    end = [line for line in lines[-LAST:] if line.number > last_step]
+    attempts = [line for line in end if is_attempt(line.text)]
+    if len(attempts) < FEWEST_FAILING or len(attempts) < SHARE * len(end):
+        return ()
+    behind = [line for line in end if line.number > attempts[-1].number]
+    if any(_SUCCEEDED.search(line.text[:MOST_OF_LINE]) for line in behind):
+        return ()
+    return attempts[0], attempts[-1]
+
+
+def is_attempt(text: str) -> bool:
+    """Tell whether a line says that an attempt failed and is, or was, made again."""
+    head = text[:MOST_OF_LINE]
+    return _ATTEMPT.search(head) is not None and _REPORTS.search(head) is None and _SUCCEEDED.search(head) is None

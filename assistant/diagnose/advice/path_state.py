@@ -1,0 +1,86 @@
+"""Say what a log shows of a path that could not be written or read: its mount, its disk, its owner, and who the job runs as.
+
+Scripts print `id`, `mount`, `df` and `ls -l` at their start; where one of these lines is about the path, it decides who has to
+change what.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.origin import message_of
+from assistant.records import Citation
+
+MOST_LINES, MOST_OF_LINE = 3000, 300
+LEAST_FULL = 99
+"""Percent of a file system in use from which on it is full."""
+_REFUSED = re.compile(
+    r"Permission denied|Operation not permitted|Read-only file system|No space left on device|[Qq]uota exceeded|Stale file handle"
+)
+_PATH = re.compile(r"['\"`]?(/[\w.@+=~-]+(?:/[\w.@+=~-]+)*)")
+_MOUNT = re.compile(r"(?P<device>\S{1,120}) on (?P<at>/\S{0,200}) type (?P<kind>[\w.-]{2,20}) \((?P<options>[\w,.=:/-]{2,200})")
+_DISK = re.compile(
+    r"^\S{1,120}\s+[\d.]+[KMGTP]?i?\s+[\d.]+[KMGTP]?i?\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<used>\d{1,3})%\s+(?P<at>/\S{0,200})\s*$"
+)
+_USER = re.compile(
+    r"\buid=(?P<uid>\d{1,10})\((?P<name>[\w.-]{1,40})\)|^(?:User|USER|[Rr]unning as(?: user)?)[:= ]{1,3}(?P<user>[\w.-]{2,40})\s*$"
+)
+_OWNED = re.compile(
+    r"^(?P<rights>[dl-][rwxsStT-]{9})[.+]?\s+\d{1,6}\s+(?P<owner>[\w.-]{1,40})\s+(?P<group>[\w.-]{1,60})\s"
+    r".{10,60}\s(?P<name>\S{1,200})\s*$"
+)
+
+
+class PathState(NamedTuple):
+    """What the log shows of a refused path."""
+
+    sentence: str
+    wall: bool
+    """Whether it stays as it is until somebody changes it, however often the job starts."""
+
+
+NO_STATE = PathState("", wall=False)
+
+
+def path_state(cited: Citation, facts: Facts) -> PathState:
+    """Return what the log shows of the path that a message says was refused; an empty sentence where it shows nothing."""
+    text = " ".join(message_of(cited, facts)[:4])
+    refused = _REFUSED.search(text)
+    match = _PATH.search(text, refused.start()) or _PATH.search(text) if refused is not None else None
+    if match is None or cited.file != "job.log":
+        return NO_STATE
+    path = match[1].rstrip("/.")
+    words: list[str] = []
+    user = ""
+    wall = False
+    best = ""
+    for line in facts.lines[:MOST_LINES]:
+        if line.number >= cited.line:
+            break
+        head = line.text[:MOST_OF_LINE]
+        if " type " in head and (mount := _MOUNT.search(head)) and _under(path, mount["at"]) and len(mount["at"]) > len(best):
+            best, options = mount["at"], mount["options"].split(",")
+            wall = "ro" in options
+            only = "read-only" if wall else "for writing"
+            words = [f"{best} is {mount['device']}, mounted {only} ({mount['kind']}, job.log:{line.number})"]
+            if wall:
+                words[0] += f": mount it for writing (rw), or write to another folder than {path}"
+        elif "%" in head and (disk := _DISK.search(head)) and _under(path, disk["at"]) and int(disk["used"]) >= LEAST_FULL:
+            words.append(f"{disk['at']} is {disk['used']} % full with {disk['free']} left (job.log:{line.number})")
+        elif "uid=" in head or head[:1] in "UuRr":
+            who = _USER.search(head)
+            user = f"{who['name'] or who['user']}" + (f" (uid {who['uid']})" if who["uid"] else "") if who is not None else user
+        elif (owned := _OWNED.match(head)) and owned["name"].strip("/").rpartition("/")[2] in path.split("/"):
+            words.append(
+                f"{owned['name']} belongs to {owned['owner']}:{owned['group']} with {owned['rights']} (job.log:{line.number})"
+            )
+    if user and "enied" in text:
+        words.append(f"the job runs as {user}")
+    sentence = "; ".join(words)
+    return PathState(f"{sentence[:1].upper()}{sentence[1:]}." if sentence else "", wall)
+
+
+def _under(path: str, mount: str) -> bool:
+    return mount != "/" and (path == mount or path.startswith(f"{mount.rstrip('/')}/"))
