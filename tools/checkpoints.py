@@ -441,7 +441,10 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     if trial.get("proven"):
         is_open = way.means in OPEN
         return proven_trial(trial).way(note) if is_open or trial.get("bound") else replace(way, home_made=False)
-    return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
+    refuted = ResumeWay(
+        ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, script_arguments=way.script_arguments, tried=True
+    )
+    return refuted if trial.get("refuted") else way
 
 
 def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
