@@ -19,7 +19,7 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.documented_arguments import ASSIGNED, documented_arguments
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, programs_of
 from assistant.recover.restart import NOT_SAFE
-from assistant.recover.resume_argument import PROBE_PLACES, is_named_so, override_forms, saves
+from assistant.recover.resume_argument import PROBE, PROBE_PLACES, is_named_so, override_forms, saves
 from assistant.recover.resume_means import NO, SWITCH, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume_variable import OPEN
 
@@ -30,8 +30,6 @@ TAKES_WORDS = re.compile(
 )
 """Words of a program that takes settings from its command line."""
 CONVENTIONS = {
-    "fairseq-hydra-train": ("checkpoint.restore_file={checkpoint}",),
-    "fairseq-train": ("--restore-file={checkpoint}",),
     "axolotl": ("--resume-from-checkpoint={checkpoint}",),
     "llamafactory-cli": ("resume_from_checkpoint={checkpoint}",),
 }
@@ -59,10 +57,11 @@ def with_script_arguments(job: Job, way: ResumeWay, programs: Sequence[JobProgra
         return way
     read = FileReader(job.account)
     templates = list(documented_arguments(job, read))
-    if is_open and len(templates) < MOST_LIKELY:
-        passed = _Passing(job, programs, read)
+    trainer = _trainer(programs)
+    if is_open and trainer is not None and len(templates) < MOST_LIKELY:
+        passing = _Passing(job, trainer, programs, read)
         documented = {item.words for item in templates}
-        likely = (item for item in _likely(spec, way, programs, read) if item.words not in documented and passed.takes(item.words))
+        likely = (item for item in _likely(spec, way, trainer, read) if item.words not in documented and passing.takes(item.words))
         templates += islice(likely, MOST_LIKELY - len(templates))
     return replace(way, script_arguments=tuple(templates)) if templates else way
 
@@ -116,38 +115,44 @@ def _key(word: str) -> str:
     return name.lstrip("-+").replace("-", "_").lower()
 
 
-class _Passing:
-    """Whether a script hands arguments of its own to a program that saves, by reading it once more with them."""
+def _trainer(programs: Sequence[JobProgram]) -> JobProgram | None:
+    """Return the program of a script that trains; None where several may, or where the script is not read to its end."""
+    savers = [program for program in programs if saves(program)] or list(programs)
+    return savers[0] if len(savers) == 1 and not savers[0].unread_behind else None
 
-    def __init__(self, job: Job, programs: Sequence[JobProgram], read: FileReader) -> None:
-        self.job, self.read = job, read
-        self.before = [program.launch.words for program in programs]
+
+class _Passing:
+    """Whether a script hands arguments of its own to the program that trains, by reading it once more with them."""
+
+    def __init__(self, job: Job, trainer: JobProgram, programs: Sequence[JobProgram], read: FileReader) -> None:
+        self.job, self.trainer, self.read = job, trainer, read
         self.removed = {path for program in programs for path in program.removed}
+        self.is_harmful = self._started((PROBE,)) is None
+        """Whether it removes what it is given."""
 
     def takes(self, words: Sequence[str]) -> bool:
-        """Tell whether a program that saves is started with the words, and nothing more is removed before it."""
+        """Tell whether that program is started with the words."""
+        filled = tuple(_filled(word, PROBE_PLACES) for word in words)
+        started = self._started(filled) if not self.is_harmful else None
+        return any(_holds(program.launch.words, filled) for program in started or ())
+
+    def _started(self, words: Sequence[str]) -> list[JobProgram] | None:
+        """Return how that program is started where the script is given more words; None where more is removed before it then."""
         spec = self.job.spec
         if spec is None:
-            return False
-        filled = tuple(_filled(word, PROBE_PLACES) for word in words)
-        started = replace(self.job, spec=replace(spec, arguments=(*spec.arguments, *filled)))
-        programs = programs_of(started, self.read)
+            return None
+        programs = programs_of(replace(self.job, spec=replace(spec, arguments=(*spec.arguments, *words))), self.read)
         if {path for program in programs for path in program.removed} - self.removed:
-            return False
-        reached = [program for program in programs if saves(program) and _holds(program.launch.words, filled)]
-        return bool(reached) and all(program.launch.words not in self.before for program in reached)
+            return None
+        return [program for program in programs if program.name == self.trainer.name]
 
 
 def _holds(words: Sequence[str], inner: Sequence[str]) -> bool:
     return any(tuple(words[place : place + len(inner)]) == tuple(inner) for place in range(len(words)))
 
 
-def _likely(spec: JobSpec, way: ResumeWay, programs: Sequence[JobProgram], read: FileReader) -> Iterator[ScriptArguments]:
+def _likely(spec: JobSpec, way: ResumeWay, program: JobProgram, read: FileReader) -> Iterator[ScriptArguments]:
     """Yield arguments by which a script may go on, the likeliest first, each once."""
-    trainers = [program for program in programs if saves(program)]
-    if len(trainers) != 1 or trainers[0].unread_behind:
-        return
-    program = trainers[0]
     by_words: dict[tuple[str, ...], ScriptArguments] = {}
     for item in chain(_replaced(spec), _of_options(way, program), _by_convention(program), _of_keys(spec, program, read)):
         by_words.setdefault(item.words, item)

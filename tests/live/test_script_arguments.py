@@ -84,9 +84,10 @@ def test_a_documented_argument_is_proven_with_the_chosen_checkpoint_and_then_sub
     assert (trial["proven"], trial["arguments"]) == ("yes", ["rate=1e-4", given]), trial
     second = restarted(engine, first)
     assert "begins at 40" in log_of(owner, second)
+    ended(engine, second)
     again = engine.scheduler.job(second).spec
     assert again is not None
-    assert again.arguments == ("rate=1e-4", given)
+    assert (again.arguments, again.doubt) == (("rate=1e-4", given), "")
     assert f"run.sh rate=1e-4 {given}" in previews(engine, first), "what was approved is what ran"
 
 
@@ -98,6 +99,7 @@ def test_a_key_of_the_configuration_is_given_as_an_override_where_nothing_docume
     assert incident.state is IncidentState.RECOVERED, incident.note
     second = restarted(engine, first)
     assert "begins at 40" in log_of(owner, second)
+    ended(engine, second)
     again = engine.scheduler.job(second).spec
     assert again is not None
     assert again.arguments == ("cfg.json", f"resume_from_checkpoint={owner.folder}/saves/small/checkpoint-40")
