@@ -34,6 +34,7 @@ from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
+from assistant.recover.plain_start import plain_start_words
 from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
@@ -204,11 +205,10 @@ def choose_checkpoint(
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
     warning = _start_warning(shown, search) if plan.refusal else ""
-    note = "; ".join(
-        part
-        for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
-        if part
-    )
+    reached = max((point.step for point in last_run(points)), default=None)
+    cost = plain_start_words(way, search.programs, found, choice.checkpoint, reached) if plan.refusal and not untried else ""
+    chosen_words = choice_note(choice, with_path=bool(plan.refusal))
+    note = "; ".join(part for part in (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning) if part)
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],

@@ -88,7 +88,7 @@ def test_a_documented_argument_is_proven_with_the_chosen_checkpoint_and_then_sub
     again = engine.scheduler.job(second).spec
     assert again is not None
     assert (again.arguments, again.doubt) == (("rate=1e-4", given), "")
-    assert f"run.sh rate=1e-4 {given}" in previews(engine, first), "what was approved is what ran"
+    assert f" rate=1e-4 {given};" in previews(engine, first), "what was approved is what ran"
 
 
 def test_a_key_of_the_configuration_is_given_as_an_override_where_nothing_documents_it(engine: Engine, owner: User) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
+from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.documented_arguments import documented_arguments
 from assistant.recover.job_program import FileReader, programs_of
+from assistant.recover.plain_start import plain_start_words
 from assistant.recover.restart import plan_restart, same_run
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, ScriptArguments
@@ -262,3 +264,20 @@ def test_a_start_that_destroys_is_tried_with_arguments_alone() -> None:
     way = ResumeWay(ResumeMeans.NONE, "x", destroys="its old checkpoints are written over", script_arguments=(template,))
     assert [trial.template for trial in trials_of(way)] == [template]
     assert trials_of(replace(way, script_arguments=())) == ()
+
+
+def test_what_a_plain_start_costs_is_told_in_numbers(tmp_path: Path) -> None:
+    yaml = YAML + "overwrite_output_dir: true\n"
+    job = job_in(tmp_path, cfg_yaml=yaml)
+    saves = tuple(checkpoint(tmp_path, f"saves/q/checkpoint-{step}", step) for step in (20, 30, 40))
+    folder = Inventory(tmp_path / "saves/q", saves, ())
+    programs = programs_of(job)
+    words = plain_start_words(resume_way(job, programs), programs, folder, saves[-1], 47)
+    for part in (
+        "it came to step 47: from checkpoint-40 7 steps are lost, without it all 47",
+        "write over checkpoint-20, checkpoint-30, checkpoint-40 when it comes to their steps",
+        "overwrite_output_dir in cfg.yaml (true) lets it",
+        "with save_total_limit in cfg.yaml (3) its own saves rotate them away",
+    ):
+        assert part in words
+    assert plain_start_words(ResumeWay(ResumeMeans.NEWEST, "x"), programs, folder, saves[-1], 47) == ""
