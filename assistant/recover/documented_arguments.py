@@ -70,8 +70,8 @@ def documented_arguments(job: Job, read: FileReader) -> tuple[ScriptArguments, .
             lines += [(f"{name}:{number}", before, line) for number, before, line in numbered]
     choices: list[list[ScriptArguments]] = [_of_line(job, Path(folder), read, *line) for line in lines if "sbatch" in line[2]]
     first = [templates[0] for templates in choices if templates]
-    others = [template for templates in choices for template in templates[1:]]
-    by_words = {template.words: template for template in reversed((*first, *others))}
+    alternatives = [template for templates in choices for template in templates[1:]]
+    by_words = {template.words: template for template in reversed((*first, *alternatives))}
     return tuple(reversed(by_words.values()))[:MOST_DOCUMENTED]
 
 
@@ -141,18 +141,18 @@ def _choices(words: Sequence[str], own: Sequence[str], *, speaks: bool) -> list[
         speaks: Whether the line says that it is about going on, so that a place without a name counts.
     """
     choices: list[tuple[str, ...]] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    pending = list(words)
+    while pending:
+        word = pending.pop(0)
         match = ASSIGNED.fullmatch(word)
         if match is not None and _chooses(match["key"], match["value"]):
             choices.append(tuple(f"{match['key']}={text}" for text in _templates(match["value"])))
         elif match is not None or word in own or word == "...":
             continue
         elif word.startswith("-"):
-            value = rest[0] if rest and not rest[0].startswith("-") and ASSIGNED.fullmatch(rest[0]) is None else ""
+            value = pending[0] if pending and not pending[0].startswith("-") and ASSIGNED.fullmatch(pending[0]) is None else ""
             if value and _chooses(word, value) and (_is_place(value) or "/" in value or value.isdecimal()):
-                choices += [(word,), _templates(rest.pop(0))]
+                choices += [(word,), _templates(pending.pop(0))]
             elif SWITCH.search(word) and not OTHER_NAME.search(word):
                 choices.append((word,))
         elif speaks and (_is_place(word) or ("/" in word and LOADED_NAME.search(word))):

@@ -41,8 +41,8 @@ def plain_start_words(
         lost = reached - checkpoint.step
         words.append(f"it came to step {reached}: from {checkpoint.path.name} {lost} steps are lost, without it all {reached}")
     names = [save.path.name for save in folder.checkpoints]
-    shown = names if len(names) <= MOST_NAMED else [*names[:1], "…", names[-1]]
-    words.append(f"a start as it is may begin at step 0 and write over {', '.join(shown)} when it comes to their steps")
+    examples = names if len(names) <= MOST_NAMED else [*names[:1], "…", names[-1]]
+    words.append(f"a start as it is may begin at step 0 and write over {', '.join(examples)} when it comes to their steps")
     settings = [option for program in programs for option in (*program.options, *program.settings)]
     overwrites = next((option for option in settings if option.last in OVERWRITES and option.value.lower() not in NO), None)
     if overwrites is not None:
