@@ -46,13 +46,13 @@ def plain_start_words(
     settings = [option for program in programs for option in (*program.options, *program.settings)]
     overwrites = next((option for option in settings if option.last in OVERWRITES and option.value.lower() not in NO), None)
     if overwrites is not None:
-        words.append(f"{_shown(overwrites)} lets it")
+        words.append(f"{_setting_text(overwrites)} lets it")
     limit = next((option for option in settings if option.last in LIMITS and option.value.isdecimal() and int(option.value)), None)
     if limit is not None:
-        words.append(f"with {_shown(limit)} its own saves rotate them away")
+        words.append(f"with {_setting_text(limit)} its own saves rotate them away")
     return "; ".join(words)
 
 
-def _shown(option: Option) -> str:
+def _setting_text(option: Option) -> str:
     """Return a setting as it stands where it is set."""
     return f"{option.where} ({option.value})" if option.value else option.where
