@@ -31,6 +31,7 @@ from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
+from assistant.recover.plain_start import plain_start_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
@@ -195,11 +196,10 @@ def choose_checkpoint(
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [note for note in saves.notes if note.startswith(f"{choice.checkpoint.path.name} ")]
     warning = start_warning(job_record, search) if plan.refusal else ""
-    note = "; ".join(
-        part
-        for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
-        if part
-    )
+    reached = max((point.step for point in last_run(points)), default=None)
+    cost = plain_start_words(way, search.programs, saves, choice.checkpoint, reached) if plan.refusal and not untried else ""
+    chosen_words = choice_note(choice, with_path=bool(plan.refusal))
+    note = "; ".join(part for part in (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning) if part)
     return {
         **chosen_values,
         "restart_from": "" if plan.refusal else chosen_values["path"],
@@ -307,7 +307,10 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     if trial.get("proven"):
         is_open = way.means in OPEN
         return proven_trial(trial).way(note) if is_open or trial.get("bound") else replace(way, home_made=False)
-    return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
+    refuted = ResumeWay(
+        ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, script_arguments=way.script_arguments, tried=True
+    )
+    return refuted if trial.get("refuted") else way
 
 
 def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:

@@ -35,6 +35,7 @@ from assistant.recover.trial.trial import (
     spec_digest,
     trial_answer,
     trial_command,
+    trial_for,
     trials_of,
 )
 from assistant.rendering import RenderedChange, command_line
@@ -216,6 +217,10 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
     except KeyError:
         raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
     spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
+    filled = [trial_for(trial, job, job.spec, choice.checkpoint) for trial in trials]
+    trials = tuple(trial for trial in filled if not isinstance(trial, str))
+    if not trials:
+        raise ToolError("; ".join(problem for problem in filled if isinstance(problem, str)))
     return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
 
 

@@ -18,6 +18,7 @@ from assistant.ports import Dependents, Scheduler
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState, without_tags
 from assistant.recover.directives import Directives, read_directives
 from assistant.rendering import NEW_JOB
+from assistant.schedulers.slurm_typed import NEW_ARGUMENTS, arguments_digest
 from assistant.untrusted import whole_number
 
 ARGS = "NIGHTSHIFT_ARGS"
@@ -31,6 +32,8 @@ VARIABLE = "NIGHTSHIFT_VARIABLE"
 """Names the variables of the script itself that a restart set."""
 CONFIG = "NIGHTSHIFT_CONFIG"
 """Names the copy of a configuration that a restart gave the script as its argument."""
+RESUMES = re.compile(r"-{0,2}[\w.-]*resum[\w.-]*=.*", re.IGNORECASE | re.DOTALL)
+"""An argument that says what a run goes on from: it makes no other run."""
 COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
 """How the name of such a copy ends, before its suffix."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
@@ -129,6 +132,8 @@ def plan_restart(
         options = tuple(_exporting(option, values) for option in options)
     if config and checkpoint is not None:
         environment[CONFIG] = config[-1]
+    if arguments is not None:
+        environment[NEW_ARGUMENTS] = arguments_digest(arguments)
     return replace(
         spec,
         arguments=tuple(config[:-1]) if config else spec.arguments if arguments is None else tuple(arguments),
@@ -387,8 +392,11 @@ def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
 
 
 def _has_same_arguments(spec: JobSpec, second_spec: JobSpec) -> bool:
-    """Tell whether two scripts are given the same; a copy of a configuration that a restart made counts as that."""
-    words, other_words = spec.arguments, second_spec.arguments
+    """Tell whether two scripts are given the same; a copy of a configuration that a restart made counts as that.
+
+    What says from where a run goes on does not count.
+    """
+    words, other_words = ([word for word in item.arguments if not RESUMES.fullmatch(word)] for item in (spec, second_spec))
     if words == other_words or not any(COPIED.search(Path(word).stem) for word in (*words, *other_words)):
         return words == other_words
     names = [[f"{COPIED.sub('', Path(word).stem)}{Path(word).suffix}" for word in listed] for listed in (words, other_words)]

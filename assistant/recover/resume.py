@@ -59,6 +59,7 @@ from assistant.recover.resume_means import (
 )
 from assistant.recover.resume_plan import leads_astray
 from assistant.recover.resume_variable import OPEN, way_by_variable
+from assistant.recover.script_arguments import with_script_arguments
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
@@ -134,6 +135,7 @@ def resume_way(
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
     way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
     way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
+    way = with_script_arguments(job, way, programs)
     return with_pinned_folder(job, way, programs)
 
 

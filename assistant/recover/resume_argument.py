@@ -238,6 +238,14 @@ def _quote(program: JobProgram, key: str) -> str | None:
     return None
 
 
+def override_forms(program: JobProgram, key: str) -> tuple[tuple[str, ...], ...]:
+    """Return by which arguments a program takes a key of its configuration, with `{checkpoint}`; none where that is not told."""
+    if (quote := _quote(program, key)) is not None:
+        return ((f"{key}={quote}{{checkpoint}}{quote}",),)
+    option = _settings_option(program, key, [call for source in program.sources for call in source.called("add_argument")])
+    return ((option, f"{key}={{checkpoint}}"),) if option else ()
+
+
 def _settings_loop(program: JobProgram, source: TrainerSource, words: re.Pattern[str] = OWN_WORDS) -> ast.For | None:
     """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; else None.
 

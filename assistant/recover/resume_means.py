@@ -83,6 +83,17 @@ class OwnerCommand(NamedTuple):
     """Path of the file that it runs."""
 
 
+class ScriptArguments(NamedTuple):
+    """Arguments of a job's own script by which its run may go on, given behind those of its submission."""
+
+    words: tuple[str, ...]
+    """With `{checkpoint}`, `{name}` or `{step}`."""
+    place: str
+    """What speaks for them, for people: `NOTES.txt:3`, `line 2 of its script`, `resume in cfg.yaml`."""
+    command: str = ""
+    """How its owner documents the submission: `sbatch run.sh`; empty where nothing does and they are likely only."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeWay:
     """How a script goes on, and how that is known."""
@@ -127,6 +138,8 @@ class ResumeWay:
     """With NONE and UNKNOWN: assignments, with `{checkpoint}`, by which it may go on: a trial start can prove it."""
     trial_arguments: tuple[str, ...] = ()
     """The same of arguments behind the command line of its program."""
+    script_arguments: tuple[ScriptArguments, ...] = ()
+    """With NONE, UNKNOWN, FIXED and what is home-made: arguments of its own script by which it may go on, the documented first."""
     branch: LoadBranch | None = None
     """With NONE and UNKNOWN: where its program loads what it is told to, with all that has to be told; None where it has no such
     place."""

@@ -16,6 +16,7 @@ from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 from assistant.recover.resume_number import leads_to
+from assistant.recover.script_arguments import template_text
 
 DEEPSPEED_TRACKER = "latest"
 NEED_METADATA = (Format.TORCHTITAN,)
@@ -148,7 +149,16 @@ def _settled_by(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
     by_hand = _filled_for_people(way.hint, checkpoint)
     seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
-    return "; ".join(part for part in (seems, way.usage, _switch_warning(way, folder, checkpoint), SETTLE) if part)
+    warning = _switch_warning(way, folder, checkpoint)
+    return "; ".join(part for part in (seems, way.usage, _documented(way, checkpoint), warning, SETTLE) if part)
+
+
+def _documented(way: ResumeWay, checkpoint: Checkpoint) -> str:
+    """Return what a person types by the line that documents how a run goes on; empty where none does."""
+    template = next((item for item in way.script_arguments if item.command), None)
+    if template is None:
+        return ""
+    return f"{template.place} with the chosen checkpoint is `{template_text(template, checkpoint)}`, which is not proven"
 
 
 def _filled_for_people(template: str, checkpoint: Checkpoint) -> str:

@@ -18,7 +18,7 @@ from assistant.processes import RESOURCE_LIMIT, job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
-from assistant.schedulers.slurm_typed import TypedSubmission, read_line
+from assistant.schedulers.slurm_typed import NEW_ARGUMENTS, TypedSubmission, read_line
 from assistant.untrusted import parse_json
 
 CARRIED = "#NIGHTSHIFT_ENVIRONMENT "
@@ -63,8 +63,10 @@ def typed_submission(job: Job, script: str, line: str, *, command: str | None, e
         environment: Of the submission, as far as known.
     """
     fields = {"job-name": job.name, "comment": job.comment, "chdir": str(job.work_dir or "")}
-    fields |= {f"export {name}": text for name, text in environment.items()}
-    return read_line(line, command=command, script=without_carried(script)[0], fields=fields)
+    plain, carried = without_carried(script)
+    own = {name: text for name, text in carried.items() if name == NEW_ARGUMENTS}
+    fields |= {f"export {name}": text for name, text in {**environment, **own}.items()}
+    return read_line(line, command=command, script=plain, fields=fields)
 
 
 def job_spec(

@@ -35,7 +35,7 @@ from assistant.schedulers.slurm_spec import (
     without_lost_nodes,
 )
 from assistant.schedulers.slurm_text import NOTHING, log_path, seconds, value
-from assistant.schedulers.slurm_typed import TypedSubmission
+from assistant.schedulers.slurm_typed import NEW_ARGUMENTS, TypedSubmission, arguments_digest
 from assistant.untrusted import LOOK_S, is_folder, reading_as, status_of, within
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,8 @@ def record_differences(
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
         differences.append(f"{key} is {second or 'nothing'} and was {first or 'nothing'}")
-    intended = " ".join(spec.arguments) if spec.environment.get(NEW_CONFIG) in spec.arguments else None
+    is_changed = spec.environment.get(NEW_ARGUMENTS) == arguments_digest(spec.arguments)
+    intended = " ".join(spec.arguments) if is_changed or spec.environment.get(NEW_CONFIG) in spec.arguments else None
     first, second = (_arguments(record.get("Command", "")) for record in (original, repeated))
     if second != (first if intended is None else intended):
         differences.append(f"the script's arguments are {second!r} and were {first!r}")

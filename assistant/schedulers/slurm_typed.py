@@ -9,6 +9,7 @@ Source: sbatch(1) and slurm_opt.c of 22.05, verified with the cluster of tests/l
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -16,11 +17,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 __all__ = [
+    "NEW_ARGUMENTS",
     "ONE_TIME",
     "OWN_OPTIONS",
     "VALUE_LETTERS",
     "WRAPPED",
     "TypedSubmission",
+    "arguments_digest",
     "exact_arguments",
     "exact_words",
     "read_line",
@@ -65,8 +68,15 @@ ONE_TIME = frozenset(
 """Options that made sense for the first submission only."""
 
 
-PAIRS = re.compile(r"(?:--?[A-Za-z][\w.-]{0,99}(?:=\S+| (?!-[A-Za-z-])\S+)?(?: |\Z))+")
-"""Arguments of which each is an option, alone or with one value."""
+PAIRS = re.compile(r"(?:(?:--?[A-Za-z][\w.-]{0,99}(?:=\S+| (?!-[A-Za-z-])\S+)?|\+{0,2}[A-Za-z_][\w.@/-]{0,99}=[^\s=]\S*)(?: |\Z))+")
+"""Arguments of which each is an option, alone or with one value, or a setting `key=value`."""
+NEW_ARGUMENTS = "NIGHTSHIFT_ARGUMENTS"
+"""Holds the digest of the arguments of its script, where a restart changed them (`recover/restart.py`)."""
+
+
+def arguments_digest(arguments: Sequence[str]) -> str:
+    """Return what stands for the arguments of a script in a variable, which could not hold blanks and commas itself."""
+    return hashlib.sha256("\0".join(arguments).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class TypedSubmission(NamedTuple):
@@ -97,8 +107,9 @@ def read_line(line: str, *, command: str | None, script: str, fields: Mapping[st
         script: Text of the batch script.
         fields: Values by long option that Slurm keeps elsewhere: `job-name`, `comment`, `chdir`; `export NAME` for a variable.
     """
+    digest = fields.get(f"export {NEW_ARGUMENTS}", "")
     if not line.strip():
-        return TypedSubmission(None, *exact_arguments(_behind_path(command or ""), script))
+        return TypedSubmission(None, *exact_arguments(_behind_path(command or ""), script, digest))
     head, tail = line, ""
     wrapped = wrapped_text(script)
     if wrapped is not None:
@@ -118,7 +129,7 @@ def read_line(line: str, *, command: str | None, script: str, fields: Mapping[st
         if doubt:
             return TypedSubmission(doubt=doubt)
     submission = _options(head, fields)
-    arguments, unclear = exact_arguments(tail, script)
+    arguments, unclear = exact_arguments(tail, script, digest)
     return submission._replace(arguments=arguments, doubt=submission.doubt or unclear)
 
 
@@ -143,7 +154,7 @@ def exact_words(words: Sequence[str]) -> tuple[dict[str, str], int] | None:
     return values, place
 
 
-def exact_arguments(text: str, script: str) -> tuple[tuple[str, ...], str]:
+def exact_arguments(text: str, script: str, digest: str = "") -> tuple[tuple[str, ...], str]:
     """Return the arguments of a script from their text, and why they cannot be told; empty where they can.
 
     A blank in the text stood between two arguments or inside one. It makes no difference to a script that uses no argument, or that
@@ -153,10 +164,13 @@ def exact_arguments(text: str, script: str) -> tuple[tuple[str, ...], str]:
     Args:
         text: Everything behind the script's path, with the blank before it.
         script: Of the batch script.
+        digest: Of its arguments, where a restart knew them (`NEW_ARGUMENTS`).
     """
     if not text:
         return (), ""
     words = text.removeprefix(" ").split(" ")
+    if digest and arguments_digest(words) == digest:
+        return tuple(words), ""
     if len(words) == 1 and words[0] and not re.search(r"\s", words[0]):
         return (words[0],), ""
     listed = text.removeprefix(" ")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from assistant.diagnose.readers.kernel import KernelLine, event_of, read_kernel
+from assistant.diagnose.readers.kernel import KernelLine, event_of, named_gpu, read_kernel
 from assistant.diagnose.readers.places import Places, read_places
 from assistant.diagnose.readers.progress import Progress
 from assistant.diagnose.readers.streams import Streams, expand, read_exits, read_tasks, stamp
@@ -87,6 +87,23 @@ def test_an_sxid_is_no_xid() -> None:
     event = event_of("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal")
     assert event is not None
     assert (event.family, event.code, event.fatal) == ("sxid", "20034", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 48, pid=1, An uncorrectable double bit error (DBE) has been detected on GPU 3.", 3),
+        ("nvidia-smi: GPU 5: XID error 79 seen", 5),
+        ("dcgm: GPU[2] Xid 63", 2),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", None),
+        ("NVRM: GPU at PCI:0000:3b:00: GPU-1f2e3d4c Xid 79", None),
+        ("GPU 0000:3b:00.0: Detected Critical Xid Error", None),
+        ("GPU 00:1b.0 Xid 79", None),
+        ("loss on GPU 3 is 2.1", None),
+    ],
+)
+def test_a_line_with_an_xid_may_name_the_index_of_its_gpu(text: str, gpu: int | None) -> None:
+    assert named_gpu(text) == gpu
 
 
 def test_a_build_date_further_right_is_no_time_of_the_line() -> None:

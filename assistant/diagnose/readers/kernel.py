@@ -99,6 +99,15 @@ def event_of(text: str) -> DeviceEvent | None:
     return event
 
 
+_GPU_INDEX = re.compile(r"\bGPU[ #:]{0,2}\[?(\d{1,2})(?![\w-]|[.:]\w)")
+
+
+def named_gpu(text: str) -> int | None:
+    """Return the index of the GPU that a line with an XID names, as nvidia-smi counts; None where it names an address."""
+    match = _GPU_INDEX.search(text) if kernel_event(text) is not None else None
+    return int(match[1]) if match is not None else None
+
+
 def kernel_event(text: str) -> DeviceEvent | None:
     """Return the XID or SXID that a line reports, None for other lines; Ascend's codes stand in no kernel log."""
     if "Xid" not in text and "XID" not in text and "xid" not in text:

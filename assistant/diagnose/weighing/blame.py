@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.kernel import event_of
+from assistant.diagnose.readers.kernel import event_of, named_gpu
 from assistant.diagnose.readers.streams import ProcessExit, host_like, stamp
 from assistant.diagnose.weighing.external_findings import borne_out
 from assistant.diagnose.weighing.findings import Finding
@@ -355,7 +355,7 @@ def _of_job(cited: Citation, facts: Facts) -> Whereabouts:
     nccl, word = _NCCL_LINE.match(body.text), _RANK_NAMED.search(body.text)
     rank = body.rank if body.rank is not None else int(word[1] or word[2]) if word else None
     host = nccl[1] if nccl else body.host or enclosing_host(cited.line, facts)
-    gpu = int(nccl[2]) if nccl else body.local_rank
+    gpu = int(nccl[2]) if nccl else body.local_rank if (index := named_gpu(body.text)) is None else index
     if rank is None and body.task is None and host is None and not facts.exits:
         host = facts.places.only_host()
     return _placed(f"it raised the {_title(cited)}", rank, body.task, host, gpu, cited, facts)
@@ -367,7 +367,8 @@ def _of_kernel(cited: Citation, facts: Facts) -> Whereabouts:
     event = event_of(cited.text)
     device = event.device if event is not None else None
     host = line.host if line is not None and line.host else facts.places.host_with(device) if device else None
-    return Whereabouts("its kernel says so", facts.places.node_of(host) if host else None, citations=(cited,))
+    node = facts.places.node_of(host) if host else None
+    return Whereabouts("its kernel says so", node, gpu=named_gpu(cited.text), citations=(cited,))
 
 
 def _title(cited: Citation) -> str:

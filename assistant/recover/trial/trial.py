@@ -13,7 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -28,7 +28,8 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
-from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
+from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
+from assistant.recover.script_arguments import submission_arguments
 from assistant.untrusted import parse_json
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "spec_digest",
     "trial_answer",
     "trial_command",
+    "trial_for",
     "trials_of",
 ]
 
@@ -80,14 +82,19 @@ class TrialWay:
     """Those of its script; None where they stay as they were."""
     bound: str = ""
     """The one checkpoint for which that holds; empty for any."""
+    template: ScriptArguments | None = None
+    """What is added to the arguments of its script, of a way whose `arguments` are made of it for a checkpoint; None for none."""
 
     @property
     def label(self) -> str:
         """For people: what is added to the submission."""
         if self.command is not None:
             return f"`{' '.join(self.command.words)}` as it would submit"
+        place = f" ({self.template.place})" if self.template is not None else ""
         if self.arguments is not None:
-            return f"{self.variable} arguments {' '.join(self.arguments)}".strip()
+            return f"{self.variable} arguments {' '.join(self.arguments)}{place}".strip()
+        if self.template is not None:
+            return f"arguments {' '.join(self.template.words)}{place}"
         return self.variable or self.argument or (f"{self.config} in a copy of its configuration" if self.config else "as it is")
 
     def way(self, by: str) -> ResumeWay:
@@ -137,26 +144,51 @@ class TrialVerdict:
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     """Return what is worth trying, the most likely first; nothing where a known convention tells how the script goes on."""
-    if way.repeats or way.destroys or way.tried:
+    if way.repeats or way.tried:
         return ()
+    by_script = tuple(TrialWay(template=template) for template in way.script_arguments)
+    documented = tuple(trial for trial in by_script if trial.template is not None and trial.template.command)
+    if way.destroys:
+        return by_script  # what a start as it is destroys, one with arguments may spare: the sandbox shows it
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
-        return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
+        return (*documented, TrialWay(way.variable, way.argument, way.config_key)) if way.home_made else ()
     commands = tuple(TrialWay(command=command) for command in way.commands)
+    likely = [trial for trial in by_script if trial not in documented]
+    handed = {" ".join(template.words) for template in way.script_arguments}
     together = [
-        *(TrialWay(argument=text) for text in way.trial_arguments if " " in text),
+        *(TrialWay(argument=text) for text in way.trial_arguments if " " in text and text not in handed),
         *(TrialWay(variable=text) for text in way.trial_variables if " " in text),
     ][: MOST_TRIALS - 2]
     by_hand = dict.fromkeys(
         (
+            *documented,
             *together,  # switch and choice: where there are both, one alone loads something else or nothing
             *(TrialWay(variable=text) for text in way.trial_variables),
-            *(TrialWay(argument=text) for text in way.trial_arguments),
+            *likely,
+            *(TrialWay(argument=text) for text in way.trial_arguments if text not in handed),
         )
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
     # with a variable or an argument of its own a script most likely does nothing without it
     # a command is asked first: it takes a moment, and most leave nothing to try
     return (*commands, *(*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS])
+
+
+def trial_for(trial: TrialWay, job: Job, spec: JobSpec, checkpoint: Checkpoint) -> TrialWay | str:
+    """Return a trial with the arguments of its script for a checkpoint; any other as it is; else why it cannot be made, for people.
+
+    Args:
+        trial: From `trials_of`.
+        job: The attempt that ended.
+        spec: What it was submitted with.
+        checkpoint: The chosen one.
+    """
+    if trial.template is None:
+        return trial
+    arguments = submission_arguments(trial.template, spec, Path(job.work_dir or spec.work_dir), checkpoint)
+    if isinstance(arguments, str):
+        return arguments
+    return replace(trial, arguments=arguments, bound=str(checkpoint.path))
 
 
 def proven_trial(answer: Mapping[str, Any]) -> TrialWay:
