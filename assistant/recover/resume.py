@@ -134,7 +134,7 @@ def resume_way(
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
     way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
     way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
-    return with_pinned_folder(job, way, programs)
+    return with_pinned_folder(job, way, programs, saved.folder if saved is not None else None)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:

@@ -23,7 +23,7 @@ from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
 from assistant.recover.option_kinds import value_templates
 from assistant.recover.owner_commands import owner_commands
-from assistant.recover.pinned_folder import pinned_variable
+from assistant.recover.pinned_folder import folder_pin
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
@@ -164,7 +164,7 @@ def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: W
     if not way.variable or job.spec is None:
         return ""
     if way.pins:
-        same = pinned_variable(job, programs_of(job, FileReader(job.account))) == way.variable
+        same = folder_pin(job, programs_of(job, FileReader(job.account)), checkpoint.path.parent).variable == way.variable
         return "" if same else "another job would run other commands with it"
     name, _, template = way.variable.partition("=")
     goal = Goal(template, str(checkpoint.path), str(checkpoint.step))

@@ -140,7 +140,7 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     if way.repeats or way.destroys or way.tried:
         return ()
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
-        return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
+        return (TrialWay(way.variable, way.argument, way.config_key, arguments=way.arguments),) if way.home_made else ()
     commands = tuple(TrialWay(command=command) for command in way.commands)
     together = [
         *(TrialWay(argument=text) for text in way.trial_arguments if " " in text),
