@@ -39,7 +39,8 @@ CHANGING_VARIABLE = re.compile(
 DATE_FORMAT = re.compile(r"(?<![\w./-])g?date\s[^|;]*?\+(?:'([^']*)'|\"([^\"]*)\"|([^\s|;)'\"]*))\s*[^|;]*$")
 DATE_FIELDS = {
     "Y": r"\d{4}", "F": r"\d{4}-\d\d-\d\d", "T": r"\d\d:\d\d:\d\d", "R": r"\d\d:\d\d", "j": r"\d{3}", "s": r"\d{9,11}",
-    "N": r"\d{1,9}", "D": r"\d\d/\d\d/\d\d", "%": "%", **dict.fromkeys("ymdHMSIVUWCg", r"\d\d"), **dict.fromkeys("ekluw", r"[ \d]?\d"),
+    "N": r"\d{1,9}", "D": r"\d\d/\d\d/\d\d", "%": "%", **dict.fromkeys("ymdHMSIVUWCg", r"\d\d"),
+    **dict.fromkeys("ekluw", r"[ \d]?\d"),
 }  # fmt: skip
 ANY_TEXT = r"[\w.:+-]{3,}"
 UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![0-9a-z])[0-9a-f]{32}(?![0-9a-z])")
@@ -285,7 +286,7 @@ def _is_of_start(stamp: re.Match[str], started: datetime) -> bool:
     if stamp.re is EPOCH_IN_NAME:
         return -2 <= int(stamp[1]) - started.timestamp() <= LATEST_NAMING_S
     try:
-        named = datetime(*(int(text or 0) for text in stamp.groups()))  # type: ignore[arg-type]  # noqa: DTZ001
+        named = datetime(*(int(text or 0) for text in stamp.groups()))  # type: ignore[arg-type]
         times = (named.replace(tzinfo=UTC), named.astimezone())
     except (ValueError, OverflowError):
         return False

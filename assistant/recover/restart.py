@@ -31,6 +31,8 @@ VARIABLE = "NIGHTSHIFT_VARIABLE"
 """Names the variables of the script itself that a restart set."""
 CONFIG = "NIGHTSHIFT_CONFIG"
 """Names the copy of a configuration that a restart gave the script as its argument."""
+NEW_ARGUMENTS = "NIGHTSHIFT_ARGUMENTS"
+"""The arguments that a restart gave the script in the place of those of the attempt before."""
 COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
 """How the name of such a copy ends, before its suffix."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
@@ -129,6 +131,8 @@ def plan_restart(
         options = tuple(_exporting(option, values) for option in options)
     if config and checkpoint is not None:
         environment[CONFIG] = config[-1]
+    elif arguments is not None and tuple(arguments) != spec.arguments:
+        environment[NEW_ARGUMENTS] = " ".join(arguments)
     return replace(
         spec,
         arguments=tuple(config[:-1]) if config else spec.arguments if arguments is None else tuple(arguments),

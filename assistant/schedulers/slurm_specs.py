@@ -77,6 +77,8 @@ def shown_record(record: str, texts: Mapping[str, str]) -> dict[str, str]:
 
 NEW_CONFIG = "NIGHTSHIFT_CONFIG"
 """Names the argument that a restart changed: a copy of a configuration that names the checkpoint (`recover/restart.py`)."""
+NEW_ARGUMENTS = "NIGHTSHIFT_ARGUMENTS"
+"""Holds all arguments, where a restart gave the script others."""
 
 
 def record_differences(
@@ -101,7 +103,8 @@ def record_differences(
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
         differences.append(f"{key} is {second or 'nothing'} and was {first or 'nothing'}")
-    intended = " ".join(spec.arguments) if spec.environment.get(NEW_CONFIG) in spec.arguments else None
+    words = " ".join(spec.arguments)
+    intended = words if spec.environment.get(NEW_CONFIG) in spec.arguments or spec.environment.get(NEW_ARGUMENTS) == words else None
     first, second = (_arguments(record.get("Command", "")) for record in (original, repeated))
     if second != (first if intended is None else intended):
         differences.append(f"the script's arguments are {second!r} and were {first!r}")

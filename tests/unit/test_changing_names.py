@@ -39,7 +39,13 @@ OLD = "gpt-20260310-120003"
 
 
 def looked_at(
-    folder: Path, script: str, saved_in: str = f"runs/{OLD}", *, program: str = TRAIN, arguments: tuple[str, ...] = (), **environment: str
+    folder: Path,
+    script: str,
+    saved_in: str = f"runs/{OLD}",
+    *,
+    program: str = TRAIN,
+    arguments: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
 ) -> tuple[Job, CheckpointSearch, ResumeWay]:
     """Return a job that saved into a folder, what was found of it, and how it goes on."""
     (folder / "train.py").write_text(program)
@@ -47,7 +53,7 @@ def looked_at(
     saved.parent.mkdir(parents=True)
     saved.write_bytes(b"\x80" + bytes(9000))
     os.utime(saved, (ENDED.timestamp() - 5,) * 2)
-    spec = JobSpec("unet", f"#!/bin/bash\n{script}", work_dir=folder, environment=environment, arguments=arguments)
+    spec = JobSpec("unet", f"#!/bin/bash\n{script}", work_dir=folder, environment=environment or {}, arguments=arguments)
     job = Job("7", "unet", "", JobState.TIMEOUT, "", ("gpu1",), None, folder, BEGAN, BEGAN, ENDED, 1, None, spec=spec)
     said = f"Epoch 0, global step 20: saving model to '{saved}' as top 1"
     search = search_checkpoints(job, {}, [said], now=ENDED)
@@ -74,7 +80,8 @@ FORMS = [
     (f"RUN=${{RUN:-$(hostname -s)-a}}\n{START}", "runs/gpu1-a", "RUN=gpu1-a"),
     (f"RUN=${{RUN-p$$}}\n{START}", "runs/p4711", "RUN=p4711"),
     (f"RUN=${{RUN:-$(date +%Y%m%d)_$SLURM_JOB_ID}}\n{START}", "runs/20260310_7", "RUN=20260310_7"),
-    ('OUT=${OUT:-$PWD/runs/$(date +%s | md5sum | cut -c1-6)}\nsrun python3 train.py --out "$OUT"', "runs/a1b2c3", "OUT={folder}/runs/a1b2c3"),
+    ('OUT=${OUT:-$PWD/runs/$(date | md5sum | cut -c1-6)}\nsrun python3 train.py --out "$OUT"', "runs/a1b2c3",
+      "OUT={folder}/runs/a1b2c3"),
 ]  # fmt: skip
 
 
@@ -143,7 +150,7 @@ def test_a_name_that_a_shell_would_change_is_not_set_and_that_is_told(tmp_path: 
 def test_a_name_that_is_the_same_at_each_start_is_left_alone(
     script: str, saved_in: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    job, search, way = looked_at(tmp_path, script, saved_in, **environment)
+    job, search, way = looked_at(tmp_path, script, saved_in, environment=environment)
     assert folder_moves(job, search) == ""
     assert (way.variable, way.pins) == ("", False)
 

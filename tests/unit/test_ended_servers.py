@@ -87,7 +87,8 @@ def test_a_server_on_a_node_that_is_down_is_named_while_the_scheduler_still_call
 )
 def test_who_cannot_be_proven_to_have_listened_there_is_not_named(changes: dict[str, Any], tmp_path: Path) -> None:
     client = job("9", tmp_path)
-    server = job("8", tmp_path, **{"nodes": ("node07",), "ended": -timedelta(seconds=11)} | changes)
+    placed: dict[str, Any] = {"nodes": ("node07",), "ended": -timedelta(seconds=11)} | changes
+    server = job("8", tmp_path, **placed)
     assert diagnosed(cluster(client, server), client).summary == "Connection error."
 
 

@@ -88,7 +88,9 @@ def test_none_goes_nowhere_and_a_backslash_keeps_the_pattern(tmp_path: Path) -> 
     assert sorted(logs(tmp_path)) == ["%j.log"]
 
 
-@pytest.mark.parametrize("words", [["--mpi", "pmix"], ["--cpu-bind", "none", "-E"], ["--container-image", "a.sqsh"], ["--export", "ALL"]])
+@pytest.mark.parametrize(
+    "words", [["--mpi", "pmix"], ["--cpu-bind", "none", "-E"], ["--container-image", "a.sqsh"], ["--export", "ALL"]]
+)
 def test_the_value_of_a_long_option_is_no_command(words: list[str], tmp_path: Path) -> None:
     done = started(tmp_path, "--ntasks", "1", *words)
     assert (done.stdout, done.returncode) == ("out 0\n", 0)

@@ -40,7 +40,9 @@ def parted(kind: str, words: List[str]) -> Tuple[Dict[str, str], List[str]]:
         elif kind == "torchrun" and (key in TORCH_SWITCHES or key in ("-m", "--module")):
             values["--module" if key == "-m" else key.replace("_", "-")] = "1"
         elif not equals and (
-            (kind == "srun" and (key in SRUN_VALUES or (key[:2] == "--" and key not in SRUN_SWITCHES))) or (kind == "mpirun" and key in MPI_VALUES) or kind == "torchrun"
+            (kind == "srun" and (key in SRUN_VALUES or (key[:2] == "--" and key not in SRUN_SWITCHES)))
+            or (kind == "mpirun" and key in MPI_VALUES)
+            or kind == "torchrun"
         ):
             values[key.replace("_", "-")] = words[place] if place < len(words) else ""
             place += 1
@@ -139,7 +141,9 @@ def main(name: str, words: List[str]) -> int:
     for rank in range(ranks):
         extra = variables(kind, rank, ranks, each, nodes)
         environment = dict(os.environ, **{key: str(value) for key, value in extra.items()})
-        output, error_output = (values.get(short) or values.get(key) or "" for short, key in (("-o", "--output"), ("-e", "--error")))
+        output, error_output = (
+            values.get(short) or values.get(key) or "" for short, key in (("-o", "--output"), ("-e", "--error"))
+        )
         out = stream_of(output, rank, each, extra)
         err = stream_of(error_output, rank, each, extra) if error_output != output else None
         err = err if err is not None or out is None else subprocess.STDOUT

@@ -28,6 +28,7 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
+from assistant.recover.lost_environment import is_of_submitit
 from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
 from assistant.untrusted import parse_json
 
@@ -249,8 +250,9 @@ def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
     gpus = _number(GPUS, words)
     names = fold(job.nodes) if job.nodes else "localhost"
     first = job.nodes[0] if job.nodes else "localhost"
+    own_id = job.id.partition("_")[0] if is_of_submitit(spec.script) else str(JOB_ID)  # its call lies under that id
     variables = {
-        "SLURM_JOB_ID": str(JOB_ID), "SLURM_JOBID": str(JOB_ID), "SLURM_JOB_NAME": spec.name, "SLURM_JOB_USER": job.user,
+        "SLURM_JOB_ID": own_id, "SLURM_JOBID": own_id, "SLURM_JOB_NAME": spec.name, "SLURM_JOB_USER": job.user,
         "SLURM_SUBMIT_DIR": work_dir, "SLURM_JOB_PARTITION": job.partition, "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NTASKS": str(tasks), "SLURM_NPROCS": str(tasks),
         "SLURM_NTASKS_PER_NODE": str(-(-tasks // nodes)), "SLURM_JOB_NODELIST": names, "SLURM_NODELIST": names,
