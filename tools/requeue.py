@@ -18,7 +18,7 @@ from assistant.ports import Requeues
 from assistant.records import Checkpoint, Job, JobSpec, Risk, hold_comment, hold_mark, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import step_in_name
-from assistant.recover.checkpoints.search import SaveState
+from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.launches import never_began
@@ -207,7 +207,10 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not queued again: {search.note}; {search.settle}")
         return
-    if way.variable and not way.pins:
+    moves = folder_moves(job, search, same_id=True)
+    if moves and way.pins and not way.variable:
+        raise ToolError(f"{moves}, and a job that is queued again under its own id is given no other arguments")
+    if way.variable and (moves or not way.pins):
         name = way.variable.partition("=")[0]
         raise ToolError(f"job {job.id} goes on by {name}, which a job keeps as it was when it is queued again")
     if way.argument:
@@ -238,7 +241,7 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
         if restart_checkpoint is None:
             raise ToolError(f"job {job.id} is not queued again: {path} is not among the checkpoints in {search.inventory.folder}")
     # under its own id it looks into the same folder, also where the path holds the id
-    plan = resume_plan(way, search.inventory, restart_checkpoint)
+    plan = resume_plan(way, search.inventory, restart_checkpoint, moves=moves)
     if plan.refusal:
         raise ToolError(f"job {job.id} is not queued again: {plan.refusal}")
     if not plan.ready:

@@ -22,7 +22,7 @@ from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.owner_commands import said_commands
 from assistant.recover.restart import attempt_of, interactive_note, plan_restart, restart_problem
 from assistant.recover.resume_config import config_of
-from assistant.recover.resume_means import ResumeWay
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import SaveFolders, jobs_beside
@@ -200,8 +200,9 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
     trials = trials_of(way)
     if not trials:
         raise ToolError(f"there is nothing to try: {way.sentence}")
-    if folder_moves(job, search):
-        raise ToolError(f"the path of the checkpoints of job {job_id} holds its id, so a trial would look elsewhere")
+    moves = "" if way.pins or way.means is ResumeMeans.UNKNOWN else folder_moves(job, search)
+    if moves:
+        raise ToolError(f"{moves}, so a trial would look elsewhere")
     judged = refused_from_log(job, search.inventory)
     with reading_as(job.account):
         live = not job.state.ended

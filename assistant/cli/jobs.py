@@ -317,7 +317,14 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
         way = checked.reading.resume
         newest = _newest(checked.search)
         restart = plan_restart(
-            job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=way.argument, variable=way.variable
+            job,
+            spec,
+            newest,
+            attempt=attempt_of(spec) + 1,
+            tag=PENDING_TAG,
+            resume=way.argument,
+            variable=way.variable,
+            arguments=way.arguments,
         )
         return "\n".join(submission_lines(engine.scheduler, job.id, restart))
     except NightshiftError as error:

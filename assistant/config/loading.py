@@ -31,7 +31,7 @@ SYSTEM_FOLDER = Path("/etc/nightshift")
 _NOT_SETTINGS = frozenset(
     {
         "CONFIG", "RESUME_FROM", "STEP", "ARGS", "SKIP_FROM", "SKIP_TO", "SKIP_FROM_STEP", "SKIP_TO_STEP", "ATTEMPT", "VARIABLE",
-        "CHECKPOINTS", "HEARTBEAT", "DEVCLUSTER",
+        "ARGUMENTS", "CHECKPOINTS", "HEARTBEAT", "DEVCLUSTER",
     }
 )  # fmt: skip
 """NIGHTSHIFT_CONFIG itself, what a job has in its environment (docs/prepare.md), and where the live tests find their cluster."""

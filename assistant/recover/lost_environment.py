@@ -18,7 +18,7 @@ from assistant.recover.joblog import log_lines
 from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
 from assistant.schedulers.slurm_spec import OF_SYSTEM, environment_doubt
 
-__all__ = ["lost_variables", "repeat_problem", "variables_in_config", "variables_in_source"]
+__all__ = ["is_of_submitit", "lost_variables", "repeat_problem", "requeue_words", "variables_in_config", "variables_in_source"]
 
 OF_LAUNCHERS = re.compile(
     r"(?:LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(?:LOCAL_|GROUP_)?WORLD_SIZE|MASTER_(?:ADDR|PORT)|ROLE_\w+|TORCHELASTIC_\w+|MV2_\w+|MPI_\w+"
@@ -34,6 +34,7 @@ MOST_NAMED = 4
 _SUBMITIT = re.compile(r"(?:^|\s)submitit\.core\._submit(?:\s|$)", re.MULTILINE)
 OF_SUBMITIT = "submitit looks for its call in a file that is named by the job's id, and a new job has another one"
 """Source: submitit 1.5, core/job_environment.py and core/utils.py: `JOBID_submitted.pkl`, `JOBID_TASK_submitted.pkl`."""
+BY_REQUEUE = "it is a job of submitit, which runs again under its own id alone: scontrol requeue {job}"
 PRINTED = r"(?i)(?<![\w.-]){name}[\"']?\s{{0,20}}[=:]\s{{0,3}}[\"']?([^\s\"',;)}}\]]{{1,60}})"
 
 
@@ -45,9 +46,19 @@ def repeat_problem(job: Job) -> str:
     """
     if job.spec is None or job.spec.doubt:
         return job.spec.doubt if job.spec is not None else ""
-    if _SUBMITIT.search(job.spec.script):
+    if is_of_submitit(job.spec.script):
         return OF_SUBMITIT
     return lost_variables(job) if job.spec.environment_lost else ""
+
+
+def is_of_submitit(script: str) -> bool:
+    """Tell whether a script runs a call that submitit has pickled under the id of its job."""
+    return _SUBMITIT.search(script) is not None
+
+
+def requeue_words(job: Job) -> str:
+    """Return by which command alone a job of submitit is run again, for people; empty of any other."""
+    return BY_REQUEUE.format(job=job.id) if job.spec is not None and is_of_submitit(job.spec.script) else ""
 
 
 def lost_variables(job: Job) -> str:

@@ -136,7 +136,7 @@ def resume_way(
     way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
     way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
     way = with_script_arguments(job, way, programs)
-    return with_pinned_folder(job, way, programs)
+    return with_pinned_folder(job, way, programs, saved.folder if saved is not None else None)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:

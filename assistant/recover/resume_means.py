@@ -131,7 +131,9 @@ class ResumeWay:
     config_key: str = ""
     """The key of that copy which names it, dotted."""
     pins: bool = False
-    """Whether that assignment keeps it in the folder of its run, which its script names by the job's id otherwise."""
+    """Whether that assignment, or those arguments, keep it in the folder of its run, which each start names anew otherwise."""
+    pin_problem: str = ""
+    """Why what would keep it in that folder is not set, in words; empty where nothing is known that would, or where it is set."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
     trial_variables: tuple[str, ...] = ()

@@ -51,14 +51,14 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
-def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, moves: bool = False) -> ResumePlan:
+def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, moves: str = "") -> ResumePlan:
     """Return what is needed before a job may be started again.
 
     Args:
         way: How its script resumes.
         found: What its checkpoint folder holds; None where it proved to hold nothing.
         chosen: Where it is to go on; None to begin at the start.
-        moves: Whether a new job would look in another folder, from `folder_moves`.
+        moves: Why a new job would look in another folder, from `folder_moves`; empty where it would not.
     """
     held = found.checkpoints if found is not None else ()
     if way.repeats:
@@ -79,10 +79,9 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
-    if by_itself and moves and not way.pins and "{folder}" not in way.variable:
-        return ResumePlan(
-            f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
-        )
+    if by_itself and moves and not (way.pins or way.tried) and "{folder}" not in way.variable:
+        given = way.pin_problem or "nothing that can be set for another start gives it the old name"
+        return ResumePlan(f"{moves}: a new job would look elsewhere and start at 0; {given}")
     match way.means:
         case ResumeMeans.ARGUMENT if way.bound and way.bound != str(chosen.path):
             return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {chosen.path} was chosen; {SETTLE}")

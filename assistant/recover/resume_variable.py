@@ -21,9 +21,10 @@ from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
 from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
+from assistant.recover.lost_environment import requeue_words
 from assistant.recover.option_kinds import value_templates
 from assistant.recover.owner_commands import owner_commands
-from assistant.recover.pinned_folder import pinned_variable
+from assistant.recover.pinned_folder import folder_pin
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
@@ -88,7 +89,9 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         read = FileReader(job.account)
         documented = documented_way(job, read)
         commands = owner_commands(job, read) if way.means in OPEN else ()
-        way = replace(way, usage="; ".join(filter(None, (usage_line(spec.script), documented.usage))), commands=commands)
+        way = replace(
+            way, usage="; ".join(filter(None, (requeue_words(job), usage_line(spec.script), documented.usage))), commands=commands
+        )
     if way.removed:
         way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
@@ -164,7 +167,7 @@ def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: W
     if not way.variable or job.spec is None:
         return ""
     if way.pins:
-        same = pinned_variable(job, programs_of(job, FileReader(job.account))) == way.variable
+        same = folder_pin(job, programs_of(job, FileReader(job.account)), checkpoint.path.parent).variable == way.variable
         return "" if same else "another job would run other commands with it"
     name, _, template = way.variable.partition("=")
     goal = Goal(template, str(checkpoint.path), str(checkpoint.step))

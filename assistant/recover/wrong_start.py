@@ -15,12 +15,13 @@ from statistics import median
 from typing import NamedTuple
 
 from assistant.logs.spikes import is_no_number
-from assistant.records import Checkpoint, MetricPoint
+from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.layout import counts_steps
+from assistant.recover.checkpoints.walks import Walk
 from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
 from assistant.watch.progress import NOT_A_NUMBER_STEPS
 
-__all__ = ["LostNumbers", "Saves", "proof_of_lost_numbers", "proof_of_wrong_start", "saves_since"]
+__all__ = ["LostNumbers", "Saves", "proof_of_lost_numbers", "proof_of_wrong_start", "saves_since", "unwritten_words"]
 
 NEAR_STEPS = 10
 """Steps before a checkpoint whose losses stand for the loss at it."""
@@ -209,3 +210,24 @@ def saves_since(before: Mapping[str, str] | None, now: Sequence[Checkpoint], sta
         tuple(name for name in old if name not in present),
         before is not None,
     )
+
+
+def unwritten_words(before: Mapping[str, str] | None, walk: Walk, job: Job) -> str:
+    """Return that no checkpoint was written below the folder of a job since it began, for people; empty where that is not proven.
+
+    What lies there has the times of its file server, whose clock may be another one: nothing is newer than what was there when the
+    checkpoint was chosen, or than the start of the job.
+
+    Args:
+        before: Names and times (ISO) of what was there then; None where that is not known.
+        walk: Of the job's folder, from before it began.
+        job: That began at a wrong place.
+    """
+    if not walk.complete or job.started is None:
+        return ""
+    newest = max(walk.changed.values(), default=0.0)
+    chosen_from = max((datetime.fromisoformat(text).timestamp() for text in (before or {}).values()), default=0.0)
+    if newest > max(chosen_from, job.started.timestamp()):
+        return ""
+    last = f" (the newest at {datetime.fromtimestamp(newest, job.started.tzinfo):%H:%M:%S})" if newest else ""
+    return f"no checkpoint below {job.work_dir} was written after it began at {job.started:%H:%M:%S}{last}"

@@ -183,7 +183,7 @@ def test_a_folder_named_by_the_jobs_id_is_another_one_for_a_new_job(tmp_path: Pa
     part.write_bytes(b"\x80" + bytes(100))
     search = search_checkpoints(job, {}, (), now=began)
     assert search.state is SaveState.FOUND
-    assert folder_moves(job, search) is moves
+    assert bool(folder_moves(job, search)) is moves
 
 
 def of_ranks(world: World, *leads: int) -> Path:

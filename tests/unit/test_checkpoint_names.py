@@ -14,7 +14,7 @@ import pytest
 
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
-from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps
+from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, entries
 from assistant.recover.checkpoints.names import is_opaque, is_rolling, number_in, run_prefix
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
@@ -301,3 +301,16 @@ def test_a_digest_tells_neither_a_step_nor_a_run(name: str) -> None:
 )
 def test_a_name_that_counts_is_no_digest(name: str) -> None:
     assert not is_opaque(name)
+
+
+@pytest.mark.parametrize("name", ["3_submitted.pkl", "3_0_result.pkl", "71180_4_submitted.pkl", "71180_4_1_result.pkl"])
+def test_a_pickled_call_of_submitit_is_no_checkpoint(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04" + bytes(9000))
+    (tmp_path / "model_0000039.rank_0.pth").write_bytes(b"PK" + bytes(9000))
+    assert not could_be_checkpoint(name, folder=False)
+    assert [entry.path.name for entry in entries(tmp_path)] == ["model_0000039.rank_0.pth"]
+
+
+def test_a_file_of_a_step_keeps_its_meaning_beside_those_of_submitit() -> None:
+    assert could_be_checkpoint("ckpt_300.pkl", folder=False)
+    assert could_be_checkpoint("epoch_3_result.pkl", folder=False)

@@ -64,7 +64,7 @@ def test_the_variable_that_keeps_a_script_in_the_folder_of_its_run_is_set_for_th
     assert chosen is not None
     assert (way.means, way.variable, way.pins) == (ResumeMeans.NEWEST, "RUN=run_7", True)
     assert folder_moves(job, search)
-    assert resume_plan(way, search.inventory, chosen, moves=True).ready
+    assert resume_plan(way, search.inventory, chosen, moves=folder_moves(job, search)).ready
     assert variable_problem(job, way, chosen, program_way) == ""
     planned = plan_restart(job, job.spec, chosen, attempt=1, tag="nightshift:s:1:1", variable=way.variable)
     assert planned.environment["RUN"] == "run_7"
@@ -84,7 +84,7 @@ def test_without_such_a_variable_a_new_job_would_begin_in_another_folder_and_is_
     chosen = last_healthy(search.inventory, now=ENDED, live=False).checkpoint
     assert (way.variable, way.pins) == ("", False)
     assert folder_moves(job, search)
-    plan = resume_plan(way, search.inventory, chosen, moves=True)
+    plan = resume_plan(way, search.inventory, chosen, moves=folder_moves(job, search))
     assert "a new job would look elsewhere and start at 0" in plan.refusal
 
 

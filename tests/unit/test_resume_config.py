@@ -101,3 +101,12 @@ def test_what_slurm_made_of_other_arguments_is_a_difference_unless_the_restart_m
     meant = replace(copied, environment={"NIGHTSHIFT_CONFIG": "/w/c.nightshift-step45.json"})
     assert not record_differences(before, after, meant, ids=(("7",), ("8",)))
     assert record_differences(before, {"Command": "/proc/self/fd/6 c.json"}, meant, ids=(("7",), ("8",)))
+
+
+def test_other_arguments_of_the_script_are_no_difference_where_the_restart_gave_them() -> None:
+    before, after = {"Command": "/w/run.sh"}, {"Command": "/proc/self/fd/6 gpt-711 a"}
+    spec = JobSpec("x", "", arguments=("gpt-711", "a"))
+    assert record_differences(before, after, spec, ids=(("7",), ("8",)))
+    meant = replace(spec, environment={"NIGHTSHIFT_ARGUMENTS": "gpt-711 a"})
+    assert not record_differences(before, after, meant, ids=(("7",), ("8",)))
+    assert record_differences(before, {"Command": "/proc/self/fd/6 gpt-711"}, meant, ids=(("7",), ("8",)))

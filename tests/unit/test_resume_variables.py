@@ -195,8 +195,13 @@ def test_a_new_job_with_a_folder_of_its_own_goes_on_in_the_old_one_by_the_variab
     job = laid_out(case, files)
     way = resume_way(job, programs_of(job))
     chosen = checkpoint(case, 45)
-    assert "look elsewhere" not in resume_plan(way, None, chosen, moves=True).refusal, "its tracker file decides"
-    assert "a new job would look elsewhere" in resume_plan(replace(way, variable=""), None, chosen, moves=True).refusal
+    assert "look elsewhere" not in resume_plan(way, None, chosen, moves="its path holds the job's id").refusal, (
+        "its tracker file decides"
+    )
+    assert (
+        "a new job would look elsewhere"
+        in resume_plan(replace(way, variable=""), None, chosen, moves="its path holds the job's id").refusal
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "removed" in case], ids=lambda case: case["name"])

@@ -23,6 +23,7 @@ from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import Entry, Format
+from assistant.recover.lost_environment import requeue_words
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import (
     TrialAnswer,
@@ -255,3 +256,17 @@ def test_a_start_that_removes_more_than_it_has_to_proves_nothing() -> None:
     assert judge_trial(answer, checkpoint(40), held).proven
     verdict = judge_trial(replace(answer, removed=("/w/ckpt/step_20",)), checkpoint(40), held)
     assert (verdict.proven, verdict.refuted) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "own"), [("srun python3 -u -m submitit.core._submit /w/logs", True), ("srun python3 train.py", False)]
+)
+def test_a_call_of_submitit_is_tried_under_the_id_by_which_it_is_looked_up(line: str, own: bool) -> None:
+    spec = JobSpec("dino", f"#!/bin/bash\n{line}\n", work_dir=Path("/w"))
+    job = Job("3", "dino", "ada", JobState.FAILED, "", ("n1",), None, Path("/w"), None, None, None, 1, None, spec=spec)
+    words = trial_command(job, spec, uid=1000, folder=Path("/w/out"), hidden=(), seconds=9)
+    request = json.loads(zlib.decompress(base64.b64decode(words[-2])))
+    assert (request["environment"]["SLURM_JOB_ID"] == "3") is own
+    assert requeue_words(job) == (
+        "it is a job of submitit, which runs again under its own id alone: scontrol requeue 3" if own else ""
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from assistant.records import (
     CallStatus,
     Checkpoint,
     IncidentState,
+    Job,
     JobSpec,
     JobState,
     MetricPoint,
@@ -28,9 +30,10 @@ from assistant.records import (
     hold_comment,
     run_of,
 )
+from assistant.recover.checkpoints.walks import new_checkpoints
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.wrong_start import Saves, proof_of_lost_numbers, proof_of_wrong_start, saves_since
+from assistant.recover.wrong_start import Saves, proof_of_lost_numbers, proof_of_wrong_start, saves_since, unwritten_words
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
@@ -301,3 +304,30 @@ def test_what_a_restart_was_to_go_on_from_is_what_its_call_was_given(
     restarted = _restarted(past(wanted, {"job": "7", **returned}), incident, ended)
     assert restarted is not None
     assert (restarted.step, restarted.checkpoint) == (step, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "present", "nothing"),
+    [
+        ({"a/step_20": -50, "b/step_40": -51}, {}, True),  # two runs were written right before it began
+        ({"a/step_20": -50, "b/step_40": 8}, {}, False),
+        ({"a/step_20": 30}, {"step_20": 30}, True),  # the clock of the file server is ahead: it was there before
+        ({"a/step_20": 30, "b/step_40": 31}, {"step_20": 30}, False),
+        ({}, {}, True),
+    ],
+)
+def test_what_was_there_before_a_wrong_start_began_is_not_what_it_may_have_saved(
+    seconds: dict[str, int], present: dict[str, int], nothing: bool, tmp_path: Path
+) -> None:
+    for name, after in seconds.items():
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"x" * 3000)
+        for path in (folder / "model.safetensors", folder):
+            os.utime(path, (NOW.timestamp() + after,) * 2)
+    job = Job("4", "a", "", JobState.CANCELLED, "", (), None, tmp_path, NOW, NOW, NOW + timedelta(seconds=9), 1, None)
+    before = {name: (NOW + timedelta(seconds=after)).isoformat() for name, after in present.items()}
+    words = unwritten_words(before, new_checkpoints(tmp_path, NOW), job)
+    assert bool(words) is nothing
+    if nothing:
+        assert words.startswith(f"no checkpoint below {tmp_path} was written after it began at 03:00:00")

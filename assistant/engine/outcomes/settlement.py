@@ -31,14 +31,16 @@ from assistant.records import (
     Outcome,
     tags_in,
 )
+from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.checkpoints.walks import new_checkpoints
 from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.playbook import Ended
 from assistant.recover.runs import successor_of, twin_of
 from assistant.recover.verify import Verdict
-from assistant.recover.wrong_start import saves_since
+from assistant.recover.wrong_start import saves_since, unwritten_words
 from assistant.store import SETTLED_SINCE, Store
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import Remark, hidden_failure_in
@@ -397,12 +399,17 @@ def _command(engine: Engine, job: Job) -> str:
 def _report(engine: Engine, restart: Call, job: Job) -> str:
     """Return what the job saved, over what, and what became of the chosen checkpoint."""
     try:
-        lines = (line.text for line in log_lines(job))
+        lines = [line.text for line in log_lines(job)]
         search = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now())
     except (ToolError, Unavailable) as error:
         return f"what it saved is not known: {error}"
     # a start from scratch writes over whatever has the name: whose each is does not matter here
     inventory = search.inventory if search.inventory is not None else search.unsorted[1] if search.unsorted is not None else None
+    if inventory is None and not says_saved(lines):
+        with reading_as(job.account):
+            walk = new_checkpoints(job.work_dir, job.started)
+        if words := unwritten_words(_present(engine, restart), walk, job):
+            return f"its log tells of no save, and {words}"
     if inventory is None:
         return f"what it saved is not known: {search.note}"
     saves = saves_since(_present(engine, restart), (*inventory.checkpoints, *inventory.foreign), job.started)

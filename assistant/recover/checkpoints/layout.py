@@ -120,7 +120,9 @@ KERAS_WEIGHTS = "latest.weights.h5"
 KERAS_STATE = "training_metadata.json"
 """The two files of Keras's backup, which it writes over at each save: weights, and the epoch that comes next."""
 NOT_A_CHECKPOINT = re.compile(
-    r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+", re.IGNORECASE
+    r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+"
+    r"|^\d+(?:_\d+)*_(?:submitted|result)\.pkl$",  # submitit, core/utils.py, JobPaths: pickled calls, named by the job's id
+    re.IGNORECASE,
 )
 RANK_WORD = re.compile(r"[-_.]*(?:mp_?|dp_?)?rank[-_=]?(\d{1,9})", re.IGNORECASE)
 UNNUMBERED = re.compile(

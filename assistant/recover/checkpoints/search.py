@@ -35,7 +35,7 @@ from assistant.recover.checkpoints.traces import logged_places, named_folders, n
 from assistant.recover.checkpoints.walks import Walk, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
-from assistant.recover.pinned_folder import JOB_ID, as_another_job, renamed_by_id
+from assistant.recover.pinned_folder import JOB_ID, as_another_job, moved_folder
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import reading_as, status_of
 
@@ -409,20 +409,27 @@ def _without(
     return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
 
 
-def folder_moves(job: Job, search: CheckpointSearch) -> bool:
-    """Tell whether the script names its folder by the job's id, so that a new job would look in another one.
+def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -> str:
+    """Return why a new job would look in another folder, as each start names it anew, for people; empty if it would not.
+
+    Args:
+        job: With its spec.
+        search: What was found of it.
+        same_id: Whether it is queued again under its own id.
 
     Raises:
         Unavailable: The storage did not answer.
     """
-    script = job.spec.script if job.spec is not None else ""
-    texts = [script, *(source.text for program in search.programs for source in program.sources)]
-    if not any(JOB_ID.search(text) for text in texts):
-        return False
-    folders = {one.folder for one in save_folders(search.programs)}
-    later = {one.folder for one in save_folders(programs_of(as_another_job(job)))}
     where = search.place.folder if search.place is not None else None
-    holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
-    if holds:
-        return not any(folder in later for folder in holds)
-    return where is not None and renamed_by_id(job, search.programs, where)
+    if job.spec is None or where is None:
+        return ""
+    texts = [job.spec.script, *(source.text for program in search.programs for source in program.sources)]
+    folders = {one.folder for one in save_folders(search.programs)}
+    holds = [folder for folder in folders if folder in (where, *where.parents)]
+    if holds and not same_id and any(JOB_ID.search(text) for text in texts):
+        later = {one.folder for one in save_folders(programs_of(as_another_job(job)))}
+        if not any(folder in later for folder in holds):
+            return f"the path of {where} holds the job's id"
+    if where in holds:
+        return ""
+    return moved_folder(job, search.programs, where, same_id=same_id)

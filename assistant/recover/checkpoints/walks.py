@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,7 +41,7 @@ class Walk:
 def new_checkpoints(
     top: Path | None,
     since: datetime | None,
-    clock: Callable[[], float],
+    clock: Callable[[], float] = time.monotonic,
     *,
     depth: int = WALK_FOLDERS,
     forms: Collection[str] = (),

@@ -8,11 +8,21 @@ launcher would set; what a launcher does with hosts, binding and containers is l
 # ruff: noqa: PTH119, PTH123, UP006, UP031, UP035
 
 import os
+import re
 import subprocess
 import sys
 from typing import Any, Dict, List, Tuple
 
-SRUN_VALUES = frozenset("-A -b -c -C -d -D -e -E -g -G -i -I -J -L -m -M -n -N -o -p -P -r -S -t -T -w -W -x -B".split())
+SRUN_VALUES = frozenset("-A -b -c -C -d -D -e -g -G -i -J -L -m -M -n -N -o -p -P -r -S -t -T -w -W -x -B".split())
+SRUN_SWITCHES = frozenset(
+    "--bcast --compress --contiguous --debugger-test --disable-status --exact --exclusive --external --help --hold --immediate "
+    "--interactive --kill-on-bad-exit --label --multi-prog --nice --no-allocate --no-kill --overcommit --overlap "
+    "--oversubscribe --preserve-env --propagate --pty --quiet --quit-on-interrupt --reboot --resv-ports --send-libs --share "
+    "--spread-job --stepmgr --test-only --unbuffered --usage --use-min-nodes --verbose --version --whole --x11".split()
+)
+"""Long options of srun(1) that take no value, or none behind a blank; each other one does."""
+NO_TASK = "4294967294"
+"""What Slurm writes for the index of a job that is no array."""
 MPI_VALUES = frozenset("-n -np --np -H --host --hostfile -hostfile --map-by --bind-to -machinefile".split())
 TORCH_SWITCHES = frozenset("--standalone --no-python --no_python --run-path --run_path".split())
 
@@ -30,7 +40,9 @@ def parted(kind: str, words: List[str]) -> Tuple[Dict[str, str], List[str]]:
         elif kind == "torchrun" and (key in TORCH_SWITCHES or key in ("-m", "--module")):
             values["--module" if key == "-m" else key.replace("_", "-")] = "1"
         elif not equals and (
-            (kind == "srun" and key in SRUN_VALUES) or (kind == "mpirun" and key in MPI_VALUES) or kind == "torchrun"
+            (kind == "srun" and (key in SRUN_VALUES or (key[:2] == "--" and key not in SRUN_SWITCHES)))
+            or (kind == "mpirun" and key in MPI_VALUES)
+            or kind == "torchrun"
         ):
             values[key.replace("_", "-")] = words[place] if place < len(words) else ""
             place += 1
@@ -83,22 +95,33 @@ def variables(kind: str, rank: int, ranks: int, each: int, nodes: int) -> Dict[s
     }  # fmt: skip
 
 
-def output_of(values: Dict[str, str], rank: int, each: int, extra: Dict[str, Any]) -> Any:
-    """Return the file that a step writes its output to; None where that is the output of the script."""
-    pattern = values.get("-o") or values.get("--output") or ""
-    if pattern in ("", "none", "all"):
-        return None
+def filled(pattern: str, rank: int, each: int, extra: Dict[str, Any]) -> str:
+    """Return the name of a file as srun fills in its pattern: `%j_%3t.out`; behind a backslash it stays as it is."""
     environment = os.environ
+    job = environment.get("SLURM_JOB_ID", "")
     marks = {
-        "%j": environment.get("SLURM_JOB_ID", ""), "%J": environment.get("SLURM_JOB_ID", "") + ".0", "%t": rank, "%s": 0,
-        "%x": environment.get("SLURM_JOB_NAME", ""), "%N": extra.get("SLURMD_NODENAME", ""), "%n": rank // each,
-        "%u": environment.get("USER", ""), "%A": environment.get("SLURM_ARRAY_JOB_ID", ""),
-        "%a": environment.get("SLURM_ARRAY_TASK_ID", ""),
-    }  # fmt: skip
-    for mark, text in marks.items():
-        pattern = pattern.replace(mark, str(text))
+        "j": job, "J": job + ".0", "t": rank, "s": 0, "x": environment.get("SLURM_JOB_NAME", ""), "n": rank // each,
+        "N": str(extra.get("SLURMD_NODENAME", "")).split(".")[0], "u": environment.get("USER", ""), "%": "%",
+        "A": environment.get("SLURM_ARRAY_JOB_ID", job), "a": environment.get("SLURM_ARRAY_TASK_ID", NO_TASK),
+    }  # type: Dict[str, Any]  # fmt: skip
+    if "\\" in pattern:
+        return pattern.replace("\\", "")
+
+    def text_of(match: Any) -> str:
+        text = str(marks.get(match.group(2), match.group(0)))
+        return text.zfill(min(int(match.group(1)), 10)) if match.group(1) and text.isdigit() else text
+
+    return re.sub(r"%(\d*)([A-Za-z%])", text_of, pattern)
+
+
+def stream_of(pattern: str, rank: int, each: int, extra: Dict[str, Any]) -> Any:
+    """Return the file that a step writes a stream to; None where that is the one of the script."""
+    if pattern in ("", "all") or pattern.isdigit():
+        return None
+    if pattern == "none":
+        return subprocess.DEVNULL
     try:
-        return open(pattern, "a")
+        return open(filled(pattern, rank, each, extra), "a")
     except OSError:
         return None
 
@@ -118,9 +141,14 @@ def main(name: str, words: List[str]) -> int:
     for rank in range(ranks):
         extra = variables(kind, rank, ranks, each, nodes)
         environment = dict(os.environ, **{key: str(value) for key, value in extra.items()})
-        out = output_of(values, rank, each, extra)
+        output, error_output = (
+            values.get(short) or values.get(key) or "" for short, key in (("-o", "--output"), ("-e", "--error"))
+        )
+        out = stream_of(output, rank, each, extra)
+        err = stream_of(error_output, rank, each, extra) if error_output != output else None
+        err = err if err is not None or out is None else subprocess.STDOUT
         try:
-            children.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out and subprocess.STDOUT))
+            children.append(subprocess.Popen(command, env=environment, stdout=out, stderr=err))
         except OSError as error:
             sys.stderr.write("%s: error: %s\n" % (name, error))
             return 1

@@ -28,6 +28,7 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
+from assistant.recover.lost_environment import is_of_submitit
 from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.script_arguments import submission_arguments
 from assistant.untrusted import parse_json
@@ -151,7 +152,7 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     if way.destroys:
         return by_script  # what a start as it is destroys, one with arguments may spare: the sandbox shows it
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
-        return (*documented, TrialWay(way.variable, way.argument, way.config_key)) if way.home_made else ()
+        return (*documented, TrialWay(way.variable, way.argument, way.config_key, arguments=way.arguments)) if way.home_made else ()
     commands = tuple(TrialWay(command=command) for command in way.commands)
     likely = [trial for trial in by_script if trial not in documented]
     handed = {" ".join(template.words) for template in way.script_arguments}
@@ -281,8 +282,9 @@ def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
     gpus = _number(GPUS, words)
     names = fold(job.nodes) if job.nodes else "localhost"
     first = job.nodes[0] if job.nodes else "localhost"
+    own_id = job.id.partition("_")[0] if is_of_submitit(spec.script) else str(JOB_ID)  # its call lies under that id
     variables = {
-        "SLURM_JOB_ID": str(JOB_ID), "SLURM_JOBID": str(JOB_ID), "SLURM_JOB_NAME": spec.name, "SLURM_JOB_USER": job.user,
+        "SLURM_JOB_ID": own_id, "SLURM_JOBID": own_id, "SLURM_JOB_NAME": spec.name, "SLURM_JOB_USER": job.user,
         "SLURM_SUBMIT_DIR": work_dir, "SLURM_JOB_PARTITION": job.partition, "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NTASKS": str(tasks), "SLURM_NPROCS": str(tasks),
         "SLURM_NTASKS_PER_NODE": str(-(-tasks // nodes)), "SLURM_JOB_NODELIST": names, "SLURM_NODELIST": names,
