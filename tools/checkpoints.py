@@ -27,6 +27,7 @@ from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.claimed_folders import claimant_of
 from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
@@ -41,7 +42,7 @@ from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import writer_beside
-from assistant.recover.start_lines import task_line
+from assistant.recover.start_lines import task_line, together_words
 from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
@@ -162,14 +163,15 @@ def choose_checkpoint(
         harm = _rerun_harm(shown, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
         points = log_points(shown) if fresh else []
-        reached = max((point.step for point in points), default=None)
-        cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        cost = cost_of_beginning(shown, _reached(points), gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else ONE_PIECE_LOST if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
         warning = _start_warning(shown, search) if not fresh else ""
         words += f". {warning}" if warning else ""
+        together = together_words(shown, None, None) if not fresh else ""
+        words += f"; {together}" if together else ""
         line = task_line([shown]) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
@@ -197,18 +199,16 @@ def choose_checkpoint(
         try_first
         and not plan.refusal
         and way.means not in OPEN
-        and _may_be_tried(context, way)
+        and _may_be_tried(context, shown, way)
         and not any(True for _ in _trials(context, shown))
     )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
     warning = _start_warning(shown, search) if plan.refusal else ""
-    note = "; ".join(
-        part
-        for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
-        if part
-    )
+    parts = [choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning]
+    parts += [together_words(shown, choice.checkpoint, _reached(points))] if plan.refusal else []
+    note = "; ".join(filter(None, parts))
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -222,7 +222,7 @@ def choose_checkpoint(
         "set_aside": [str(path) for path in plan.set_aside] if not untried else [],
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
-        "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
+        "trial": "yes" if plan.refusal and _may_be_tried(context, shown, way) else "",
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
 
@@ -282,6 +282,10 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
     return replace(inventory, checkpoints=tuple(map(judged, inventory.checkpoints)))
 
 
+def _reached(points: Sequence[MetricPoint]) -> int | None:
+    return max((point.step for point in points), default=None)
+
+
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
@@ -332,7 +336,9 @@ def saved_state(context: Context, job: Job) -> str:
         going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
+    together = together_words(job, whole, _reached(log_points(job)))
+    by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
+    return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *_writer(context, job)]))
 
 
 def _sampled(inventory: Inventory, job: Job) -> Inventory:
@@ -418,7 +424,12 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
     Raises:
         Unavailable: The storage did not answer.
     """
-    return search_checkpoints(job, context.checkpoint_folders, (line.text for line in log_lines(job)), now=context.clock.now())
+    folders, now, texts = context.checkpoint_folders, context.clock.now(), (line.text for line in log_lines(job))
+
+    def claimed(folder: Path) -> bool:
+        return claimant_of(context.scheduler, folders, job, folder, now=now) is not None
+
+    return search_checkpoints(job, folders, texts, now=now, claimed=claimed)
 
 
 def known_forms(context: Context, job: Job) -> frozenset[str]:
@@ -472,9 +483,10 @@ def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, 
             yield value
 
 
-def _may_be_tried(context: Context, way: ResumeWay) -> bool:
+def _may_be_tried(context: Context, job: Job, way: ResumeWay) -> bool:
     """Tell whether a trial start on a node could settle what reading leaves open, or prove what it says."""
-    return not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
+    same = job.spec is None or not job.spec.doubt  # of a heterogeneous job one node has room for one component only
+    return same and not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
 def _looked(search: CheckpointSearch) -> str:

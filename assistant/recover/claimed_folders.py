@@ -1,0 +1,75 @@
+"""Whose a folder is that several jobs could have written into: another job's, where that one names it.
+
+Two jobs of one owner may share a work folder, a server and the training that asks it. What is new there since one of them began
+was written by either. It is not taken for the one's where the other one's command line, sources or log name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from assistant.errors import NightshiftError
+from assistant.ports import Scheduler
+from assistant.records import Job, JobState
+from assistant.recover.batch_script import absolute
+from assistant.recover.joblog import log_lines
+from assistant.recover.runs import LOG_BYTES, SaveFolders, jobs_beside
+
+MOST_BESIDE = 12
+"""Other jobs that are looked at."""
+
+
+def claimant_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, folder: Path, *, now: datetime) -> Job | None:
+    """Return another job that ran at the same time as a job and names a folder that the job itself does not; None for none.
+
+    Args:
+        scheduler: Of both.
+        settings: The site's checkpoint folders.
+        job: With its start.
+        folder: Below the work folder of the job.
+        now: The time.
+    """
+    begun, over = job.started, job.ended or now
+    if begun is None:
+        return None
+    own = SaveFolders(job, settings)
+    beside = [other for other in jobs_beside(scheduler, own) if other.id != job.id and _at_the_same_time(other, begun, over)]
+    try:
+        if not beside or _names(own, folder):
+            return None
+    except (NightshiftError, OSError):
+        return None
+    for other in beside[-MOST_BESIDE:]:
+        try:
+            if _names(SaveFolders(other if other.spec is not None else scheduler.job(other.id), settings), folder):
+                return other
+        except (NightshiftError, OSError):
+            continue
+    return None
+
+
+def _at_the_same_time(other: Job, begun: datetime, over: datetime) -> bool:
+    if other.started is None or other.started >= over or other.state is JobState.PENDING:
+        return False
+    return other.ended > begun if other.ended is not None else not other.state.ended
+
+
+def _names(folders: SaveFolders, folder: Path) -> bool:
+    """Tell whether a job names a folder or one above it, below its work folder: on its command lines, in sources or in its log."""
+    work = folders.job.work_dir
+    named = [*folders.named, *_on_command_lines(folders)]
+    if any(place in (folder, *folder.parents) and (work is None or place not in (work, *work.parents)) for place in named):
+        return True
+    written = [str(folder)]
+    if work is not None and folder.is_relative_to(work) and len(folder.relative_to(work).parts) > 1:
+        written.append(str(folder.relative_to(work)))
+    return any(path in line.text for line in log_lines(folders.job, most_bytes=LOG_BYTES) for path in written)
+
+
+def _on_command_lines(folders: SaveFolders) -> list[Path]:
+    work = str(folders.job.work_dir or "/")
+    words = [word for program in folders.programs for word in program.launch.words]
+    paths = (absolute(word.rpartition("=")[2], work) for word in words if "/" in word)
+    return [path for path in paths if path is not None]
