@@ -71,5 +71,5 @@ def _names(folders: SaveFolders, folder: Path) -> bool:
 def _on_command_lines(folders: SaveFolders) -> list[Path]:
     work = str(folders.job.work_dir or "/")
     words = [word for program in folders.programs for word in program.launch.words]
-    paths = (absolute(word.rpartition("=")[2], work) for word in words if "/" in word)
+    paths = (absolute(word.rpartition("=")[2], work) for word in words if not word.startswith("-") or "=" in word)
     return [path for path in paths if path is not None]
