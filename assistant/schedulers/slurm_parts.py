@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from assistant.errors import NightshiftError
@@ -81,7 +82,7 @@ def script_with_blank_lines(script: str, paths: Iterable[Path], *, submitted: da
     for path, _ in zip(paths, range(MOST_FILES), strict=False):
         try:
             with reading_as(account):
-                text = within(LOOK_S, lambda path=path: look(path), f"{path}")
+                text = within(LOOK_S, partial(look, path), f"{path}")
         except (OSError, NightshiftError):
             continue
         if text is not None:
