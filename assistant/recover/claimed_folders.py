@@ -1,7 +1,7 @@
 """Whose a folder is that several jobs could have written into: another job's, where that one names it.
 
 Two jobs of one owner may share a work folder, a server and the training that asks it. What is new there since one of them began
-was written by either. It is not taken for the one's where the other one's command line, sources or log name it.
+was written by either. It is not taken for the first job's where command line, sources or log of the second name it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def claimant_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, fo
     if begun is None:
         return None
     own = SaveFolders(job, settings)
-    beside = [other for other in jobs_beside(scheduler, own) if other.id != job.id and _at_the_same_time(other, begun, over)]
+    neighbours = [other for other in jobs_beside(scheduler, own) if other.id != job.id and _at_the_same_time(other, begun, over)]
     try:
-        if not beside or _names(own, folder):
+        if not neighbours or _names(own, folder):
             return None
     except (NightshiftError, OSError):
         return None
-    for other in beside[-MOST_BESIDE:]:
+    for other in neighbours[-MOST_BESIDE:]:
         try:
             if _names(SaveFolders(other if other.spec is not None else scheduler.job(other.id), settings), folder):
                 return other
@@ -59,13 +59,13 @@ def _at_the_same_time(other: Job, begun: datetime, over: datetime) -> bool:
 def _names(folders: SaveFolders, folder: Path) -> bool:
     """Tell whether a job names a folder or one above it, below its work folder: on its command lines, in sources or in its log."""
     work = folders.job.work_dir
-    named = [*folders.named, *_on_command_lines(folders)]
-    if any(place in (folder, *folder.parents) and (work is None or place not in (work, *work.parents)) for place in named):
+    places = [*folders.named, *_on_command_lines(folders)]
+    if any(place in (folder, *folder.parents) and (work is None or place not in (work, *work.parents)) for place in places):
         return True
-    written = [str(folder)]
+    texts = [str(folder)]
     if work is not None and folder.is_relative_to(work) and len(folder.relative_to(work).parts) > 1:
-        written.append(str(folder.relative_to(work)))
-    return any(path in line.text for line in log_lines(folders.job, most_bytes=LOG_BYTES) for path in written)
+        texts.append(str(folder.relative_to(work)))
+    return any(path in line.text for line in log_lines(folders.job, most_bytes=LOG_BYTES) for path in texts)
 
 
 def _on_command_lines(folders: SaveFolders) -> list[Path]:

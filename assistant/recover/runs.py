@@ -123,7 +123,7 @@ def jobs_beside(scheduler: Scheduler, own: SaveFolders) -> list[Job]:
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    listed = [one for one in scheduler.user_jobs(own.job.user) if not are_components(own.job.id, one.id)]
+    listed = [listed_job for listed_job in scheduler.user_jobs(own.job.user) if not are_components(own.job.id, listed_job.id)]
     if not own.shared:
         return listed
     users: dict[str, bool] = {own.job.user: False}

@@ -71,13 +71,13 @@ def script_with_blank_lines(script: str, paths: Iterable[Path], *, submitted: da
     """
     if submitted is None:
         return script
-    written = _without_blank_lines(script)
+    expected = _without_blank_lines(script)
 
     def look(path: Path) -> str | None:
         if status_of(path).st_mtime >= submitted.timestamp() + CLOCK_S:
             return None
         text = read_whole(path).decode("utf-8", "surrogateescape")
-        return text if _without_blank_lines(text) == written else None
+        return text if _without_blank_lines(text) == expected else None
 
     for path, _ in zip(paths, range(MOST_FILES), strict=False):
         try:

@@ -334,13 +334,13 @@ def only_serves(programs: Sequence[JobProgram], texts: Iterable[str]) -> bool:
 
 def _is_only_announced(program: JobProgram, call: SourceCall) -> bool:
     """Tell whether a server writes text once, before it serves: its address, a mark that it is ready."""
-    if not any(one.method in _SERVING or one.name in _SERVING for one in program.calls) or call.method not in (
+    if not any({serving.method, serving.name} & _SERVING for serving in program.calls) or call.method not in (
         "write",
         "write_text",
     ):
         return False
     uses = file_uses(program)
-    source = next((one for one in program.sources if any(own is call for own in one.calls)), None)
+    source = next((text for text in program.sources if any(own is call for own in text.calls)), None)
     caller = uses.caller_of(source, call) if source is not None else None
     if caller is None or uses.is_repeated(caller):
         return False
