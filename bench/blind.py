@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.weighing.weighing import Opinion
+from assistant.diagnose.weighing.rivals import Opinion
 from bench.diagnosis import answers
 
 CASES = Path(__file__).resolve().parents[1] / "tests" / "cases"

@@ -26,7 +26,7 @@ from assistant.diagnose.answer import answer
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.diagnose.weighing.weighing import Opinion
+from assistant.diagnose.weighing.rivals import Opinion
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN_CASES = ROOT / "tests" / "cases" / "diagnose"

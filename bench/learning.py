@@ -34,7 +34,7 @@ from assistant.diagnose.learning.learn import KnownLine, Lesson, Teacher, known_
 from assistant.diagnose.learning.opinions import MemoryOpinion
 from assistant.diagnose.readers.candidate_lines import cited_lines
 from assistant.diagnose.verdict import diagnose
-from assistant.diagnose.weighing.weighing import Opinion
+from assistant.diagnose.weighing.rivals import Opinion
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock

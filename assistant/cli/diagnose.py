@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assistant.diagnose.case import Case
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.weighing.weighing import Opinion
+    from assistant.diagnose.weighing.rivals import Opinion
     from assistant.engine import Engine
     from assistant.engine.lessons import Learned
     from assistant.logs.lines import Line

@@ -16,7 +16,7 @@ from assistant.display import notice_line, unambiguous
 from assistant.engine.advice import note_of
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
-from assistant.recover.page_facts import advice_left, facts_of_page
+from assistant.recover.page_facts import PageFacts, advice_left, facts_of_page, summary_now
 from assistant.redact import redact
 from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
@@ -227,7 +227,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
     lines = [
-        *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice]),
+        *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
@@ -361,10 +361,10 @@ def _subject(incident: Incident, store: Store) -> str:
     return f"job {incident.job}" + (f" ({name})" if name else "")
 
 
-def _finding(diagnosis: Diagnosis | None) -> list[str]:
+def _finding(diagnosis: Diagnosis | None, facts: PageFacts | None = None) -> list[str]:
     if diagnosis is None:
         return []
-    lines = [diagnosis.summary]
+    lines = [summary_now(diagnosis.summary, facts) if facts is not None else diagnosis.summary]
     lines += [f"nodes: {', '.join(diagnosis.faulty_nodes)}"] if diagnosis.faulty_nodes else []
     lines += [f"line: {cited.file}:{cited.line}: {cited.text}" for cited in diagnosis.root_cause[:1]]
     return lines

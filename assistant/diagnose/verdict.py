@@ -27,6 +27,7 @@ from assistant.diagnose.weighing.first_failure import last_step, with_last_file,
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
+from assistant.diagnose.weighing.rivals import Opinion, contradicted, doubtful, rivals
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,
@@ -41,7 +42,7 @@ from assistant.diagnose.weighing.survival import (
 )
 from assistant.diagnose.weighing.termination import Termination, decide
 from assistant.diagnose.weighing.training_failure import with_training_over
-from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
+from assistant.diagnose.weighing.weighing import best_of, weigh
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding, Rival
@@ -67,13 +68,9 @@ LAST_WORDS = 3
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
-    "unknown",
-    "Unknown",
-    Category.NONE,
-    "Nothing in the case holds as a cause.",
-    Action.NONE,
+    "unknown", "Unknown", Category.NONE, "Nothing in the case holds as a cause.", Action.NONE,
     "Look at the end of the log and at the nodes.",
-)
+)  # fmt: skip
 
 
 def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
@@ -301,8 +298,8 @@ def _never_well(diagnosis: Diagnosis, facts: Facts, knowledge: Knowledge) -> Dia
 
 
 def _code(job: Job) -> str:
-    code_words = [f"exit code {job.exit_code}" if job.exit_code else "", f"signal {job.signal}" if job.signal else ""]
-    return f" ({', '.join(words for words in code_words if words)})" if any(code_words) else ""
+    words = ", ".join([f"exit code {job.exit_code}"] * bool(job.exit_code) + [f"signal {job.signal}"] * bool(job.signal))
+    return f" ({words})" if words else ""
 
 
 def _told_of_logs(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:

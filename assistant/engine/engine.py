@@ -13,7 +13,7 @@ from pathlib import Path
 from assistant.content.playbooks import Playbook, choose_playbook, playbooks
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import judge
-from assistant.diagnose.weighing.weighing import Opinion
+from assistant.diagnose.weighing.rivals import Opinion
 from assistant.engine import again, ledger, routine
 from assistant.engine.advice import hand_over
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale

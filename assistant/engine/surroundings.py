@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from assistant.engine.black_holes import with_swallowing_disk
 from assistant.engine.changed_files import with_changed_files
 from assistant.engine.cut_files import with_cut_file
+from assistant.engine.ended_servers import with_ended_server
 from assistant.engine.failed_launches import with_failed_launch
 from assistant.engine.faulty_gpus import with_faulty_gpu
 from assistant.engine.gather import with_no_checkpoint
@@ -44,7 +45,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:
         return diagnosis  # nothing has failed, so nothing is looked for that ended it
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
-    diagnosis = with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = with_ended_server(engine, incident, with_memory_hog(engine, incident, diagnosis, job), job)
     diagnosis = with_missing_program(engine, incident, diagnosis, job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)
     diagnosis = with_lost_path(engine, incident, diagnosis, job)

@@ -15,12 +15,14 @@ from assistant.recover.situation import AVOIDED
 from assistant.store import WENT_ON
 from assistant.tooling import History
 
-__all__ = ["PageFacts", "advice_left", "facts_of_page"]
+__all__ = ["PageFacts", "advice_left", "facts_of_page", "summary_now"]
 
 _RESTARTS = re.compile(
     r"\b(?:re-?start|re-?submit|start(?:s|ed)? (?:it )?again|submit(?:s|ted)? (?:it )?again|begin (?:it )?again)", re.I
 )
 _OF_A_LIVING_JOB = re.compile(r"\bbefore (?:the job|it) is (?:cancelled|ended|killed)|\bwhile it (?:hangs|runs|stands)", re.I)
+_HOLDS = re.compile(r"\s?\bJob \S{1,64} is still running and holds \d{1,6} nodes?(?: \([^()]{1,2000}\))?\.")
+"""What a diagnosis says of a program that failed while its batch script lived on."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 ASKED = ("restart_prospect", "choose_checkpoint")
 
@@ -51,13 +53,19 @@ def facts_of_page(store: History, incident: int) -> PageFacts:
     restarts = [str(value["job"]) for call, value in done if call.tool in RESTARTS and value.get("job")]
     failed = any(call.tool in RESTARTS and call.status in (CallStatus.FAILED, CallStatus.DENIED) for call in calls)
     asked = [value for call, value in done if call.tool in ASKED and "restart_from" in value]
-    refused = failed or (bool(asked) and not asked[-1]["restart_from"])
+    finished = any(call.tool == "training_finished" and value.get("finished") for call, value in done)
+    refused = failed or finished or (bool(asked) and not asked[-1]["restart_from"])
     saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
     undrained = [*_undrained(store, calls), *_in_service(store, calls, incident)]
     moves = [value.get(MOVED) for _, value in done]
     moved = [str(sentence) for those in moves if isinstance(those, list | tuple) for sentence in those]
     as_job = restarts[-1] if restarts else ""
     return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)))
+
+
+def summary_now(summary: str, facts: PageFacts) -> str:
+    """Return the summary of a diagnosis without what it said of a job that lived then and was ended since."""
+    return _HOLDS.sub("", summary).strip() if facts.ended or facts.restarted_as else summary
 
 
 def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:
@@ -71,7 +79,7 @@ def advice_left(advice: str, facts: PageFacts, incident: Incident, store: Histor
     gone = facts.ended or bool(facts.restarted_as)
     kept = [
         sentence
-        for sentence in _SENTENCE.split(advice)
+        for sentence in _SENTENCE.split(_HOLDS.sub("", advice) if gone else advice)
         if not (ours and _RESTARTS.search(sentence)) and not (gone and _OF_A_LIVING_JOB.search(sentence))
     ]
     return " ".join(kept).strip()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from assistant.records import Job
 from assistant.recover.job_program import FileReader, programs_of
@@ -19,6 +20,9 @@ __all__ = ["ServiceRight", "configured_texts", "service_right"]
 
 WEB_PORTS = frozenset({"80", "443"})
 """Ports that a URL need not name."""
+MOST_READ = 8
+_READ_BY_SCRIPT = re.compile(r"\$\((?:cat\s|<)\s*[\"']?([\w./-]{1,255})[\"']?\s*\)")
+"""A small file that a script puts into its command: `--url $(cat server.txt)`."""
 MOST_CHARACTERS = 1 << 20
 """Of one text of a job's configuration."""
 
@@ -44,7 +48,10 @@ def configured_texts(job: Job) -> list[str]:
     reader = FileReader(job.account)
     programs_of(job, reader)
     environment = "\n".join(f"{name}={value}" for name, value in job.spec.environment.items())
-    texts = [job.spec.script, " ".join(job.spec.arguments), environment, *(text for text in reader.texts.values() if text)]
+    for path in _READ_BY_SCRIPT.findall(job.spec.script)[:MOST_READ]:
+        reader(str((job.work_dir or Path("/")) / path))
+    texts = [job.spec.script, " ".join(job.spec.arguments), environment]
+    texts += [text for text in reader.texts.values() if text]
     return [text[:MOST_CHARACTERS] for text in texts if text]
 
 

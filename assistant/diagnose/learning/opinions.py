@@ -19,6 +19,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.candidate_lines import PLAIN, CandidateLine, candidate_lines, message_of, spoken_for
+from assistant.diagnose.weighing.rivals import rival_of_rules
 from assistant.llm.embedded import words_of
 from assistant.ports import Describer, Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
@@ -220,7 +221,7 @@ class MemoryOpinion:
             root_cause=tuple(cited.values())[:3],
             nodes=nodes,
             rivals=(
-                _of_the_rules(diagnosis),
+                rival_of_rules(diagnosis, no_line="what the rules fall back to"),
                 *(self._rival(neighbour, confidence) for neighbour in dissenting[:1]),
                 *diagnosis.rivals,
             )[:2],
@@ -282,19 +283,6 @@ def _is_explained(neighbour: Neighbour, explained: Mapping[tuple[str, int], froz
     """Tell whether signatures know the line and what it means, which is not what memory would make of it."""
     reasons = explained.get((neighbour.candidate.file, neighbour.candidate.line), frozenset())
     return bool(reasons) and neighbour.memory.reason not in reasons and neighbour.similarity < SURE_SIMILARITY
-
-
-def _of_the_rules(diagnosis: Diagnosis) -> Rival:
-    cited = next(iter(diagnosis.root_cause), None)
-    speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "what the rules fall back to"
-    against = "nothing that the rules know holds as a cause" if diagnosis.reason == "unknown" else "the rules were in doubt"
-    return Rival(
-        diagnosis.reason,
-        diagnosis.confidence,
-        f"the {diagnosis.by} verdict; {speaks}",
-        against,
-        "Look at the lines cited for both.",
-    )
 
 
 def _nodes(best: Neighbour, action: Action, facts: Facts) -> tuple[NodeFinding, ...]:

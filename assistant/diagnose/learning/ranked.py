@@ -28,6 +28,7 @@ from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.findings import SYMPTOMS
 from assistant.diagnose.weighing.outcome import tells_failure
+from assistant.diagnose.weighing.rivals import rival_of_rules
 from assistant.diagnose.weighing.weighing import KERNEL_EARLY
 from assistant.errors import ContentError
 from assistant.llm import embedded
@@ -208,26 +209,16 @@ def _answer(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason], 
         by=DecidedBy.MODEL,
         root_cause=tuple(line.cite(f"line ranker {name}") for line in best_guess.lines),
         nodes=(),
-        rivals=(_of_the_rules(diagnosis), *(rival for rival in diagnosis.rivals if rival.reason != best_guess.reason))[:2],
+        rivals=(
+            rival_of_rules(diagnosis, no_line="nothing in the case"),
+            *(rival for rival in diagnosis.rivals if rival.reason != best_guess.reason),
+        )[:2],
         summary=(
             f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
             f"{first.text.strip()[:180]} ({first.file}:{first.line})."
         ),
         advice=advice(reason, reason.action, ()),
         step=diagnosis.step,
-    )
-
-
-def _of_the_rules(diagnosis: Diagnosis) -> Rival:
-    cited = next(iter(diagnosis.root_cause), None)
-    speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "nothing in the case"
-    against = "nothing that the rules know holds as a cause" if diagnosis.reason == "unknown" else "the rules were in doubt"
-    return Rival(
-        diagnosis.reason,
-        diagnosis.confidence,
-        f"the {diagnosis.by} verdict; {speaks}",
-        against,
-        "Look at the lines cited for both.",
     )
 
 

@@ -1,6 +1,6 @@
 """What weighs the facts of a case: findings with their role and weight, how the attempt ended, and which node is to blame.
 
-Read `findings` and `external_findings` first, then `weighing` with `survival` and `process_exits`. `outcome` and `termination` say
-how the attempt ended, `loss` and `training_failure` what became of the training, `first_failure` and `blame` where it began.
-`verdict.py` above puts them together.
+Read `findings` and `external_findings` first, then `weighing` with `survival`, `process_exits` and `retries`, then `rivals`.
+`outcome` and `termination` say how the attempt ended, `loss` and `training_failure` what became of the training, `first_failure`
+and `blame` where it began. `verdict.py` above puts them together.
 """

@@ -24,7 +24,7 @@ FEWEST = 2
 """Attempts on one address: one alone is an error like any other."""
 MOST_LINES = 400
 """Lines behind the last step that are looked at, from the end."""
-BESIDE = 8
+MOST_BETWEEN = 8
 """Lines with words at most between the last attempt and the exception, or the end of the log."""
 WEIGHT = 0.8
 GENERIC = 0.66
@@ -58,9 +58,9 @@ def of_retries(facts: Facts) -> Iterator[Finding]:
         body = facts.streams.body(line.text)
         if match := ADDRESS.search(body.text):
             attempts.setdefault((body.stream, match["url"] or match["host"]), []).append(line)
-    inside = [range(episode.first, episode.last + 1) for episode in facts.episodes]
+    tracebacks = [range(episode.first, episode.last + 1) for episode in facts.episodes]
     for (stream, address), lines in attempts.items():
-        plain = [line for line in lines if not any(line.number in place for place in inside)]
+        plain = [line for line in lines if not any(line.number in place for place in tracebacks)]
         if len(plain) < FEWEST or not _leads_to_end(plain[-1].number, stream, facts):
             continue
         body = facts.streams.body(plain[-1].text)
@@ -93,10 +93,10 @@ def _leads_to_end(line: int, stream: str, facts: Facts) -> bool:
     """Tell whether an exception that is about asking, or the end of the log, stands right behind a line."""
     episode = next((entry for entry in facts.episodes if entry.stream == stream and entry.first > line), None)
     if episode is None:
-        return _words_between(line, facts.lines_total + 1, facts) <= BESIDE and bool(
+        return _words_between(line, facts.lines_total + 1, facts) <= MOST_BETWEEN and bool(
             facts.exits or facts.tasks or _ended_badly(facts)
         )
-    if episode.kind is not EpisodeKind.MAIN or _words_between(line, episode.first, facts) > BESIDE:
+    if episode.kind is not EpisodeKind.MAIN or _words_between(line, episode.first, facts) > MOST_BETWEEN:
         return False
     frames = chain.from_iterable(raised.frames for raised in episode.raised)
     words = [*(raised.text for raised in episode.raised), *(f"{frame.function} {frame.file}" for frame in frames)]
@@ -116,11 +116,11 @@ def _gave_up(finding: Finding, retries: Finding, facts: Facts) -> bool:
         and finding.reason != retries.reason
         and finding.weight <= GENERIC
         and episode.first - retries.line > 0
-        and _words_between(retries.line, episode.first, facts) <= BESIDE
+        and _words_between(retries.line, episode.first, facts) <= MOST_BETWEEN
     )
 
 
 def _words_between(line: int, later: int, facts: Facts) -> int:
-    """Return how many lines with words stand between two lines, one more than `BESIDE` at most."""
-    between = facts.between(line + 1, min(later - 1, line + 4 * BESIDE))
+    """Return how many lines with words stand between two lines, one more than `MOST_BETWEEN` at most."""
+    between = facts.between(line + 1, min(later - 1, line + 4 * MOST_BETWEEN))
     return sum(bool(entry.text.strip()) for entry in between)

@@ -1,32 +1,26 @@
-"""Weigh findings by where and when they stand: which ended the job, which were survived, and what else it may have been.
+"""Weigh findings by where and when they stand: which ended the job, and which were survived.
 
 The order of proof, strongest first: what kernels and the scheduler say of the failing time, for what the job shows; a cause in
 the job's own words, the earliest that nobody survived; symptoms (NCCL texts, reset connections, signals), which name the reason
 only where nothing else does; cascades of those. An error after which training went on was survived; it comes back into play only
 where it is hardware evidence and nothing else explains the end.
-
-Rivals are the two best other explanations: first reasons that lines of the case speak for, then those that were set aside by time
-or place, then what the case suggests without a line of its own. A second opinion is asked where the rules are silent or doubtful.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from assistant.content.reasons import Reason, Role
+from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import KernelLine
-from assistant.diagnose.readers.streams import ended_after_failure, stamp
+from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
     ENDINGS,
-    EXTERNAL,
     HARDWARE,
     ROLES,
     SPECIFIC,
@@ -41,7 +35,6 @@ from assistant.diagnose.weighing.findings import (
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
 from assistant.diagnose.weighing.retries import USED_UP, prefer_retries
 from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
-from assistant.records import Diagnosis, Rival
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
@@ -354,150 +347,3 @@ def by_reason(findings: Sequence[Finding]) -> dict[str, Finding]:
     for finding in sorted(findings, key=lambda f: -f.strength):
         best.setdefault(finding.reason, finding)
     return best
-
-
-MOST_RIVALS = 2
-_DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
-_GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
-_KILLS = (-9, 137)
-_FOLDERS = re.compile(r"^.*[/\\]")
-_SAYS_ITSELF = frozenset(
-    "file_not_found_error permission_error import_error syntax_error name_error argument_error os_error".split()
-)
-"""Reasons of which the message itself names what is missing or refused, wherever it was raised."""
-
-
-def rivals(
-    reason: str,
-    strength: float,
-    findings: Sequence[Finding],
-    considered: Sequence[Finding],
-    facts: Facts,
-    reasons: Mapping[str, Reason],
-    confidence: float,
-) -> tuple[Rival, ...]:
-    """Return at most two other explanations, the likelier first.
-
-    Args:
-        reason: The reason of the answer.
-        strength: Of its best finding.
-        findings: That count.
-        considered: All that were looked at, also those which weighing set aside.
-        facts: For what the case suggests without a line that a rule knows.
-        reasons: The reasons, for their tests.
-        confidence: In the answer.
-    """
-    by_name: dict[str, Rival] = {}
-    listed = (
-        *_weaker_reasons(reason, strength, findings, reasons, confidence),
-        *_set_aside(reason, considered, facts, reasons, confidence),
-    )
-    for rival in (*listed, *_suggested(reason, facts, reasons, confidence)):
-        if rival.reason != reason:
-            decides = reason in reasons and reasons[reason].undecided
-            by_name.setdefault(rival.reason, replace(rival, test=reasons[reason].tests[0]) if decides else rival)
-        if len(by_name) == MOST_RIVALS:
-            break
-    return tuple(by_name.values())
-
-
-def _weaker_reasons(
-    verdict_reason: str, strength: float, findings: Sequence[Finding], reasons: Mapping[str, Reason], confidence: float
-) -> Iterator[Rival]:
-    for reason, finding in by_reason(findings).items():
-        if reason == verdict_reason or reason not in reasons:
-            continue
-        share = min(finding.strength / max(strength, 0.01), 0.95)
-        weaker = "it only follows from something else" if symptomatic(finding) else "it stands later, or weighs less"
-        yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, reasons)
-
-
-def _set_aside(
-    reason: str, considered: Sequence[Finding], facts: Facts, reasons: Mapping[str, Reason], confidence: float
-) -> Iterator[Rival]:
-    """Yield what weighing ruled out by time, place or other evidence, heaviest first; nothing that is surely of another time."""
-    ruled = [
-        f for f in considered if f.role in ROLES and f.note and f.reason != reason and f.reason in reasons and f.factor <= 0.01
-    ]
-    ruled = [f for f in ruled if f.file != "dmesg.log" or not (f.line in facts.foreign or is_boot(f.text))]
-    for finding in sorted(ruled, key=lambda f: (-f.weight, f.file, f.line)):
-        yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, reasons)
-
-
-def _suggested(reason: str, facts: Facts, reasons: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
-    """Yield what the case suggests though no rule names it."""
-    share = (1 - confidence) * 0.35
-    killed = next((exit.line for exit in facts.exits if exit.code in _KILLS), None)
-    if killed is None:
-        killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if reason == "killed" else None
-    if killed is not None:
-        line = facts.line(killed)
-        evidence = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
-        why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
-        yield _rival("out_of_memory_error", share, evidence, why, reasons)
-    for episode in facts.episodes if reason not in _SAYS_ITSELF else ():
-        frames = (f for raised in episode.raised for f in raised.frames)
-        frame = next((f for f in frames if _DATA.search(f"{_FOLDERS.sub('', f.file)} {f.function}")), None)
-        if frame is not None:
-            evidence = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
-            yield _rival("dataset_loading_error", share, evidence, f"what was raised there is a {reason}", reasons)
-            break
-    if reason in _GPU and not facts.kernel:
-        evidence = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
-        yield _rival("cuda_error", share, evidence, "the job itself prints no device error", reasons)
-        yield _rival("network_error", share, evidence, "the job itself prints no link error", reasons)
-
-
-def _rival(reason: str, confidence: float, evidence: str, against: str, reasons: Mapping[str, Reason]) -> Rival:
-    tests = reasons[reason].tests if reason in reasons else ("Ask the owner of the job.",)
-    test = next(iter(tests), "Look at the lines cited for both.")
-    return Rival(reason, round(confidence, 2), evidence, against, test)
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}: {finding.text.strip()[:140]}"
-
-
-DOUBTFUL = 0.5
-"""Below this confidence a verdict of the rules is put to the others."""
-
-
-class Opinion(Protocol):
-    """Memory or a model: something that may know better, and says what it rests on."""
-
-    name: str
-
-    def ask(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis | None:
-        """Return a better diagnosis than the one found, or None.
-
-        An implementation cites lines that stand in the case, names itself in `by`, keeps what the rules found among the rivals,
-        and never names a node without a line against it. It is pure: the same case gets the same answer.
-
-        Args:
-            facts: Of the case.
-            diagnosis: What is known so far; its reason may be `unknown`.
-        """
-        ...
-
-    def note(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the final diagnosis with what it has to add: past incidents like this one. Never another reason or action."""
-        ...
-
-
-def doubtful(diagnosis: Diagnosis) -> bool:
-    """Tell whether others should be asked."""
-    return diagnosis.reason == "unknown" or diagnosis.confidence < DOUBTFUL
-
-
-def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
-    """Tell whether the end of an attempt contradicts an opinion: that all is well, or that somebody from outside stopped it.
-
-    Args:
-        opinion: What somebody other than the rules makes of it.
-        facts: Of the case.
-        failed: Whether the scheduler saw it fail, or its last words tell of a failure.
-    """
-    if opinion.reason == "no_failure":
-        return failed
-    lines = opinion.root_cause
-    return opinion.reason in EXTERNAL and bool(lines) and all(ended_after_failure(line, facts.tasks) for line in lines)

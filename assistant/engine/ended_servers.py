@@ -1,0 +1,127 @@
+"""Name the job whose service another job lost: it listened on the address that nobody answers any more, and it has ended.
+
+A client that gives up says only whom it asked. Who was there stands elsewhere: in the queue a job that ran on that host and has
+ended, or whose node is down, and in that job's log the line with which it began to listen. Both are needed, so that no job is named
+for having been on the same node. Only looked at, never connected to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from assistant.errors import InputError, NightshiftError
+from assistant.records import Diagnosis, Incident, Job, JobState, Node, NodeState
+from assistant.untrusted import LOOK_S, read_end, read_start, reading_as, within
+from assistant.watch.hang import tells_of_service
+from assistant.watch.outages import ENDED_BY_ITSELF, awaited_by
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+__all__ = ["served_address", "with_ended_server"]
+
+GIVEN_UP_AFTER = timedelta(minutes=30)
+"""Between the end of a server and the end of its client: clients retry before they give up."""
+MOST_CANDIDATES = 32
+LOG_BYTES = 1 << 16
+"""Of a log, from its begin and from its end: where a server says on what it listens."""
+
+
+def with_ended_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that names the job which served the address that a job lost; as it is where none is proven.
+
+    The restart waits for the service as for any other, so nothing else of the diagnosis changes.
+    """
+    if job is None or job.ended is None or diagnosis.reason in ENDED_BY_ITSELF or diagnosis.faulty_nodes:
+        return diagnosis
+    address = awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause]).cause
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        return diagnosis
+    try:
+        nodes = {node.name: node for node in engine.scheduler.nodes()}
+    except NightshiftError:
+        nodes = {}
+    servers = [
+        server for server in _candidates(engine.watcher.jobs, job, host, nodes)[:MOST_CANDIDATES] if _served(server, host, port)
+    ]
+    if len(servers) != 1:
+        return diagnosis
+    (server,) = servers
+    sentence = f"{address} was served by job {server.id} ({server.name}) of {server.user}{_end_of(server, job.ended, nodes)}."
+    todo = (
+        f"Start that service again first: job {server.id} of {server.user} has to come back, or its address has to be given anew."
+    )
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {todo} {diagnosis.advice}".strip())
+
+
+def served_address(lines: Iterable[str], host: str, port: str, nodes: Sequence[str]) -> bool:
+    """Tell whether a log says that its program listens on an address. Pure.
+
+    Args:
+        lines: Of the log.
+        host: Of the address, a name or a number.
+        port: Of the address.
+        nodes: Where the program ran: one that listens on all addresses is reached by the names of its nodes.
+    """
+    own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", re.IGNORECASE)
+    port_number = re.compile(rf"(?<!\d){re.escape(port)}(?!\d)")
+    on_its_node = any(_short(host) == _short(node) for node in nodes)
+    return any(port_number.search(line) and (on_its_node or own.search(line)) for line in lines if tells_of_service(line))
+
+
+def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, Node]) -> list[Job]:
+    """Return the jobs that may have served a client until a while ago, those that ran on the host first."""
+    since = (client.ended or client.submitted or datetime.min) - GIVEN_UP_AFTER
+    ended_jobs = [
+        job
+        for job in jobs
+        if job.id != client.id
+        and job.started is not None
+        and client.ended is not None
+        and job.started < client.ended
+        and (
+            (job.ended is not None and since <= job.ended <= client.ended)
+            or (not job.state.ended and job.state is JobState.RUNNING and any(_is_down(nodes.get(node)) for node in job.nodes))
+        )
+    ]
+    return sorted(ended_jobs, key=lambda job: not any(_short(host) == _short(node) for node in job.nodes))
+
+
+def _served(server: Job, host: str, port: str) -> bool:
+    """Tell whether the log of a job says that it listened on an address; False where it cannot be read now."""
+    path = server.log
+    if path is None:
+        return False
+
+    def lines() -> list[str]:
+        with reading_as(server.account):
+            raw = read_start(path, LOG_BYTES) + b"\n" + read_end(path, LOG_BYTES).raw
+        return raw.decode("utf-8", "replace").splitlines()
+
+    try:
+        return served_address(within(LOOK_S, lines, f"the log of job {server.id}"), host, port, server.nodes)
+    except (NightshiftError, InputError, OSError):
+        return False
+
+
+def _end_of(server: Job, client_end: datetime, nodes: dict[str, Node]) -> str:
+    down = [node for node in server.nodes if _is_down(nodes.get(node))]
+    place = f" on {', '.join(server.nodes[:4])}" if server.nodes else ""
+    away = f"; {', '.join(down)} is down" if down else ""
+    if server.ended is None:
+        return f"{place}{away}"
+    seconds = max(0, round((client_end - server.ended).total_seconds()))
+    return f"{place}, which ended ({server.state}) at {server.ended:%H:%M:%S} UTC, {seconds} s before{away}"
+
+
+def _is_down(node: Node | None) -> bool:
+    return node is not None and node.state is NodeState.DOWN
+
+
+def _short(host: str) -> str:
+    return host.lower() if host[:1].isdigit() else host.partition(".")[0].lower()
