@@ -31,29 +31,33 @@ def claimant_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, fo
         folder: Below the work folder of the job.
         now: The time.
     """
-    begun, over = job.started, job.ended or now
-    if begun is None:
+    start, over = job.started, job.ended or now
+    if start is None:
         return None
     own = SaveFolders(job, settings)
-    neighbours = [other for other in jobs_beside(scheduler, own) if other.id != job.id and _at_the_same_time(other, begun, over)]
+    neighbours = [
+        candidate
+        for candidate in jobs_beside(scheduler, own)
+        if candidate.id != job.id and _at_the_same_time(candidate, start, over)
+    ]
     try:
         if not neighbours or _names(own, folder):
             return None
     except (NightshiftError, OSError):
         return None
-    for other in neighbours[-MOST_BESIDE:]:
+    for neighbour in neighbours[-MOST_BESIDE:]:
         try:
-            if _names(SaveFolders(other if other.spec is not None else scheduler.job(other.id), settings), folder):
-                return other
+            if _names(SaveFolders(neighbour if neighbour.spec is not None else scheduler.job(neighbour.id), settings), folder):
+                return neighbour
         except (NightshiftError, OSError):
             continue
     return None
 
 
-def _at_the_same_time(other: Job, begun: datetime, over: datetime) -> bool:
-    if other.started is None or other.started >= over or other.state is JobState.PENDING:
+def _at_the_same_time(neighbour: Job, start: datetime, over: datetime) -> bool:
+    if neighbour.started is None or neighbour.started >= over or neighbour.state is JobState.PENDING:
         return False
-    return other.ended > begun if other.ended is not None else not other.state.ended
+    return neighbour.ended > start if neighbour.ended is not None else not neighbour.state.ended
 
 
 def _names(folders: SaveFolders, folder: Path) -> bool:
