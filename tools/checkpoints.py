@@ -25,6 +25,7 @@ from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.claimed_folders import claimant_of
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines, log_points
@@ -37,7 +38,7 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
-from assistant.recover.start_lines import task_line
+from assistant.recover.start_lines import task_line, together_words
 from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
@@ -154,14 +155,16 @@ def choose_checkpoint(
         harm = _rerun_harm(job_record, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
         points = log_points(job_record) if fresh else []
-        reached = max((point.step for point in points), default=None)
-        cost = cost_of_beginning(job_record, reached, gpu_hours(job_record, context.clock.now()), search.programs) if fresh else ""
+        hours = gpu_hours(job_record, context.clock.now())
+        cost = cost_of_beginning(job_record, _reached(points), hours, search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else ONE_PIECE_LOST if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, job_record) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
         warning = start_warning(job_record, search) if not fresh else ""
         words += f". {warning}" if warning else ""
+        together = together_words(job_record, None, None) if not fresh else ""
+        words += f"; {together}" if together else ""
         line = task_line([job_record]) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
@@ -189,17 +192,19 @@ def choose_checkpoint(
         try_first
         and not plan.refusal
         and way.means not in OPEN
-        and _may_be_tried(context, way)
+        and _may_be_tried(context, job_record, way)
         and not any(True for _ in _trials(context, job_record))
     )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [note for note in saves.notes if note.startswith(f"{choice.checkpoint.path.name} ")]
     warning = start_warning(job_record, search) if plan.refusal else ""
-    reached = max((point.step for point in last_run(points)), default=None)
+    reached = _reached(last_run(points))
     cost = plain_start_words(way, search.programs, saves, choice.checkpoint, reached) if plan.refusal and not untried else ""
+    together = together_words(job_record, choice.checkpoint, _reached(points)) if plan.refusal else ""
     chosen_words = choice_note(choice, with_path=bool(plan.refusal))
-    note = "; ".join(part for part in (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning) if part)
+    sentences = (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning, together)
+    note = "; ".join(filter(None, sentences))
     return {
         **chosen_values,
         "restart_from": "" if plan.refusal else chosen_values["path"],
@@ -213,8 +218,8 @@ def choose_checkpoint(
         "set_aside": [str(path) for path in plan.set_aside] if not untried else [],
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
-        "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
-        "present": {note.path.name: note.saved_at.isoformat() for note in saves.checkpoints[-MOST_PRESENT:]},
+        "trial": "yes" if plan.refusal and _may_be_tried(context, job_record, way) else "",
+        "present": {save.path.name: save.saved_at.isoformat() for save in saves.checkpoints[-MOST_PRESENT:]},
     }
 
 
@@ -273,6 +278,10 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
     return replace(inventory, checkpoints=tuple(map(judged, inventory.checkpoints)))
 
 
+def _reached(points: Sequence[MetricPoint]) -> int | None:
+    return max((point.step for point in points), default=None)
+
+
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
@@ -284,7 +293,12 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
     Raises:
         Unavailable: The storage did not answer.
     """
-    return search_checkpoints(job, context.checkpoint_folders, (line.text for line in log_lines(job)), now=context.clock.now())
+    folders, now, texts = context.checkpoint_folders, context.clock.now(), (line.text for line in log_lines(job))
+
+    def claimed(folder: Path) -> bool:
+        return claimant_of(context.scheduler, folders, job, folder, now=now) is not None
+
+    return search_checkpoints(job, folders, texts, now=now, claimed=claimed)
 
 
 def known_forms(context: Context, job: Job) -> frozenset[str]:
@@ -341,9 +355,10 @@ def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, 
             yield value
 
 
-def _may_be_tried(context: Context, way: ResumeWay) -> bool:
+def _may_be_tried(context: Context, job: Job, way: ResumeWay) -> bool:
     """Tell whether a trial start on a node could settle what reading leaves open, or prove what it says."""
-    return not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
+    same = job.spec is None or not job.spec.doubt  # of a heterogeneous job one node has room for one component only
+    return same and not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
 def _places_searched(search: CheckpointSearch) -> str:

@@ -20,6 +20,7 @@ from assistant.recover.repeated_writes import rerun_words, writes_of_job
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
+from assistant.recover.start_lines import together_words
 from assistant.recover.start_losses import DESTROYS
 from assistant.recover.training_end import training_goal
 from assistant.tooling import Context, tool
@@ -213,7 +214,9 @@ def saved_state(context: Context, job: Job) -> str:
         going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
+    together = together_words(job, newest_healthy, max((point.step for point in log_points(job)), default=None))
+    by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
+    return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *_writer(context, job)]))
 
 
 def _sampled(inventory: Inventory, job: Job) -> Inventory:

@@ -21,11 +21,13 @@ from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
+from assistant.recover.joblog import log_points
 from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
+from assistant.recover.start_lines import together_words
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
@@ -86,7 +88,7 @@ def requeue_ended_job(
     try:
         scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     except ToolError as error:
-        raise ToolError(_by_hand(before, choice, error)) from error
+        raise ToolError(_by_hand(context, before, choice, error)) from error
     wait_until_alone(context, before)
     must_be_unwritten(context, before, files)
     waiting = move_dependents(context, job, job)
@@ -113,11 +115,16 @@ def refusal_of_requeue(context: Context, job: Job, checkpoint: str, *, exclude: 
     return too_few_nodes(spec, context.scheduler.nodes()) or ""
 
 
-def _by_hand(job: Job, choice: ChosenCheckpoint | None, error: ToolError) -> str:
+def _by_hand(context: Context, job: Job, choice: ChosenCheckpoint | None, error: ToolError) -> str:
     """Return why a job comes back in neither way, what is missing first, and how its owner brings it back."""
     missing = repeat_problem(job)
     if not missing:
         return str(error)
+    points = log_points(job)
+    checkpoint = _listed(context, job, choice.path) if choice is not None else None
+    together = together_words(job, checkpoint, max((point.step for point in points), default=None))
+    if together:
+        return f"{together}. Under its own id it cannot come back: {error}"
     newest = f"; its checkpoint is {choice.path}" if choice is not None else ""
     return f"{missing}; submit it again by hand as the first time{newest}. Under its own id it cannot come back: {error}"
 

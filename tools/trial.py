@@ -189,8 +189,10 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
         ToolError: Nothing is; the message says why.
     """
     job = context.scheduler.job(job_id)
-    if job.spec is None or job.spec.doubt:
-        raise ToolError(f"the script of job {job_id} is not kept whole, so it cannot be tried")
+    if job.spec is None:
+        raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be tried")
+    if job.spec.doubt:
+        raise ToolError(f"job {job_id} cannot be tried, for a trial would be of another job: {job.spec.doubt}")
     if job.spec.environment_lost:
         raise ToolError(f"the variables of job {job_id} are not kept, so a trial would be of another job")
     search = search_of(context, job)

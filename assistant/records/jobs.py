@@ -276,6 +276,8 @@ class Job:
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
     submit_host: str = ""
     """The machine on which it was submitted, as the scheduler names it; empty where it does not say."""
+    submit_line: str = ""
+    """The words of its submission joined by blanks, as typed but without quotes; empty where nobody keeps them."""
     hidden_failure: str = ""
     """What its log proves of a training that failed although the scheduler calls it completed; empty where nothing is known."""
 

@@ -26,6 +26,7 @@ from assistant.recover.resume import resume_way, stage_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage
+from assistant.schedulers.slurm_parts import SEPARATOR
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_text import folder_of_one_job
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
@@ -40,7 +41,6 @@ _SHORT = {
     "q": "qos", "t": "time", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
 _OF_ONE_ATTEMPT = re.compile(r"%\d*[jAs]")
-_HETEROGENEOUS = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
 _PLACEHOLDERS = {letter: f"%{letter}" for letter in "AaJjNnstux"}
 """Of a job that does not exist yet: Slurm's patterns stay as they are."""
 BY_ITSELF = (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
@@ -142,7 +142,7 @@ def job_of_script(script: str, *, name: str, arguments: Sequence[str] = (), work
         user=user,
         environment={"SLURM_ARRAY_TASK_ID": first[0]} if first is not None else {},
         arguments=tuple(arguments),
-        doubt=repeat_doubt(script, heterogeneous=bool(_HETEROGENEOUS.search(script)), array="array" in options),
+        doubt=repeat_doubt(script, heterogeneous=bool(SEPARATOR.search(script)), array="array" in options),
     )
     return Job(
         "",
@@ -371,7 +371,7 @@ def shape_of(spec: JobSpec, options: Mapping[str, str]) -> str:
     parts = [f"{spec.nodes} node{'s' * (spec.nodes != 1)}"]
     parts += [f"{spec.ranks_per_node} tasks a node"] if spec.ranks_per_node > 1 else []
     parts += [f"{options['ntasks']} task{'s' * (options['ntasks'] != '1')}"] if options.get("ntasks") else []
-    parts += ["the first part of a heterogeneous job"] if _HETEROGENEOUS.search(spec.script) else []
+    parts += ["the first part of a heterogeneous job"] if SEPARATOR.search(spec.script) else []
     parts += [f"{key} {options[key]}" for key in ("gpus", "gres", "gpus-per-node", "mem", "cpus-per-task") if options.get(key)]
     parts += [f"array {options['array']}"] if options.get("array") else []
     parts += [f"after {options['dependency']}"] if options.get("dependency") else []

@@ -17,7 +17,7 @@ SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
 )
 BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
-PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
+PRESENT = re.compile(r"\b(?:l?exists|isdir|isfile|islink|is_dir|is_file|is_symlink)\b")
 """Tests of what lies in a folder."""
 SETTINGS = re.compile(r"conf|cfg|settings|hparams|hyperparam", re.IGNORECASE)
 

@@ -60,6 +60,7 @@ from assistant.recover.resume_means import (
 from assistant.recover.resume_plan import leads_astray
 from assistant.recover.resume_variable import OPEN, way_by_variable
 from assistant.recover.script_arguments import with_script_arguments
+from assistant.recover.several_programs import begins_anew, deciding_way
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
@@ -200,10 +201,10 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
     """
     ways = [program_way(program) for program in reversed(programs)]
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
-    resuming = [way for way in known if way.means is not ResumeMeans.NONE]
-    if resuming:
+    decisive = deciding_way(ways, programs[::-1])
+    if decisive is not None:
         proven_by_log = load is not None and stepped
-        return _begins_anew(ways, programs) or replace(resuming[0], home_made=resuming[0].home_made and not proven_by_log)
+        return begins_anew(ways, programs[::-1]) or replace(decisive, home_made=decisive.home_made and not proven_by_log)
     if load is not None and (stepped or not ways or len(known) < len(ways)):
         return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
     if ways and len(known) == len(ways):
@@ -212,21 +213,6 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest", home_made=True)
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
-
-
-def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> ResumeWay | None:
-    """Return that a script of which one program resumes starts another that saves and does not, or the same without its option."""
-    pairs = list(zip(ways, reversed(programs), strict=True))
-    resuming = {program.name for way, program in pairs if way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)}
-    for way, program in pairs:
-        if way.means is not ResumeMeans.NONE:
-            continue
-        if program.name in resuming:
-            return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
-        unread = not any(source.parsed for source in program.sources)
-        if any(True for source in program.sources for _ in source.called(*SAVES)) or (unread and save_folders([program])):
-            return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
-    return None
 
 
 def program_way(program: JobProgram) -> ResumeWay:

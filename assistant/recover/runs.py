@@ -29,6 +29,7 @@ from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.restart import OF_THE_JOB, same_run
+from assistant.schedulers.slurm_parts import are_components
 from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20
@@ -122,7 +123,7 @@ def jobs_beside(scheduler: Scheduler, own: SaveFolders) -> list[Job]:
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    listed = list(scheduler.user_jobs(own.job.user))
+    listed = [listed_job for listed_job in scheduler.user_jobs(own.job.user) if not are_components(own.job.id, listed_job.id)]
     if not own.shared:
         return listed
     users: dict[str, bool] = {own.job.user: False}
@@ -150,7 +151,7 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
     Raises:
         Unavailable: The scheduler, or a storage, did not answer.
     """
-    if waits_for_another(scheduler, settings, job, other):
+    if are_components(job.id, other.id) or waits_for_another(scheduler, settings, job, other):
         return False
     try:
         others = SaveFolders(_with_spec(scheduler, other), settings)
@@ -331,7 +332,9 @@ def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job
 
 def _may_be_twin(job: Job, candidate: Job) -> bool:
     """Tell whether another job may be a copy of one that ended, by what a list of jobs shows."""
-    if candidate.id == job.id or (candidate.name, candidate.work_dir) != (job.name, job.work_dir) or is_claim(candidate):
+    if candidate.id == job.id or are_components(job.id, candidate.id):
+        return False
+    if (candidate.name, candidate.work_dir) != (job.name, job.work_dir) or is_claim(candidate):
         return False
     if _tasks_of_one_array(job, candidate) or candidate.started is None or job.ended is None or candidate.started >= job.ended:
         return False

@@ -1,4 +1,7 @@
-"""The command by which an owner submits a job again: with the file in its work folder that holds its very script."""
+"""The command by which an owner submits a job again: with the file in its work folder that holds its very script.
+
+Of a heterogeneous job it starts all components, which start together or not at all.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assistant.errors import NightshiftError
-from assistant.records import Job
+from assistant.records import Checkpoint, Job
+from assistant.schedulers.slurm_parts import component_count
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, within
 
-__all__ = ["start_line", "task_line"]
+__all__ = ["start_line", "task_line", "together_words"]
 
 MOST_FILES = 400
 MOST_TASKS = 64
@@ -44,6 +48,26 @@ def task_line(jobs: Sequence[Job], exclude: Sequence[str] = ()) -> str:
         return ""
     numbers = ",".join(str(number) for number in sorted({int(match[2]) for match in tasks}))
     return start_line(jobs[0], [f"--array={numbers}", *([f"--exclude={','.join(sorted(exclude))}"] if exclude else [])])
+
+
+def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None) -> str:
+    """Return how a person starts a heterogeneous job again, and what is lost; empty for any other job.
+
+    Args:
+        job: With its spec.
+        checkpoint: Where it is to go on; None where none may be used or is known.
+        reached: The last step of its log; None where it shows none.
+    """
+    count = component_count(job.spec.script, job.submit_line) if job.spec is not None else 1
+    if count < 2:
+        return ""
+    leader, _, _ = job.id.partition("+")
+    typed = f"`{job.submit_line}` in {job.work_dir}" if job.submit_line and job.work_dir is not None else f"`{start_line(job)}`"
+    words = f"job {leader} is a heterogeneous job of {count} components, which have to be started together: {typed}"
+    if checkpoint is None:
+        return words
+    cost = f"; {reached - checkpoint.step} steps, {checkpoint.step} to {reached}, are lost" if reached is not None else ""
+    return f"{words}, from {checkpoint.path} (step {checkpoint.step}){cost if reached and reached >= checkpoint.step else ''}"
 
 
 def _script_file(job: Job) -> Path | None:

@@ -1,7 +1,7 @@
 """What a start of a job's script would destroy of what lies there now: each place with the line that does it, for people.
 
-Read are the commands of the script and the sources of its programs; of each place only names and sizes are looked at, with the
-rights of the job's owner.
+Read are the commands of the script and the sources of its programs; of each place only names and sizes are looked at, and whether
+a small file holds nothing but an address, with the rights of the job's owner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.job_program import JobProgram
 from assistant.recover.removals import removals_of
-from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, within
 
 __all__ = ["DESTROYS", "StartLoss", "loss_words", "start_losses"]
 
@@ -28,6 +28,9 @@ DESTROYS = "A start destroys what lies there:"
 """How the warning begins."""
 PASSING = re.compile(r"^/(?:dev|proc|run)/|/(?:__pycache__|\.?cache|core(?:\.\d+)?)(?:/|$)|\.(?:pid|lock|sock|tmp)$", re.IGNORECASE)
 """Places whose loss harms nobody."""
+ADDRESS = re.compile(rb"\s*(?:[a-z]{2,10}://)?(?:\[[0-9a-fA-F:]+\]|[\w.-]+):\d{2,5}(?:/[^\s]*)?\s*")
+LONGEST_ADDRESS = 300
+"""What a server leaves behind so that others find it: of one that has ended it is stale, and its next start writes it anew."""
 OF_A_NODE = ("/tmp", "/var/tmp")
 """Folders that each node has for itself: what lies there here is another machine's, unless the job works there."""
 
@@ -115,7 +118,10 @@ def _loss(account: str, path: str, origin: str) -> StartLoss | None:
             children = list_folder(Path(pure.parent), MOST_ENTRIES)
             names = sorted(child.name for child in children if fnmatchcase(child.name, pure.name))
             return StartLoss(path, origin, tuple(names)) if names else None
-        mode = status_of(Path(path)).st_mode
+        status = status_of(Path(path))
+        mode = status.st_mode
+        if stat.S_ISREG(mode) and status.st_size <= LONGEST_ADDRESS and ADDRESS.fullmatch(read_whole(path, LONGEST_ADDRESS)):
+            return None
         if stat.S_ISDIR(mode):
             names = sorted(child.name for child in list_folder(Path(path), MOST_ENTRIES))
             return StartLoss(path, origin, tuple(names)) if names else None

@@ -1,5 +1,7 @@
 """Whether a training program reads a tracker file: a small file of the file system that names the checkpoint to go on from.
 
+A link that leads to the checkpoint is one as well: what a program that knows links reads below `latest/` is of where it leads.
+
 The name of the tracker is followed through assignments, `with … as`, attributes and parameters to a call that opens a file for
 reading. What is read from a URL, a socket, a process or standard input is no tracker, and neither is a file that is only written.
 """
@@ -21,6 +23,9 @@ from assistant.recover.trainer_source import UNPARSED, SourceCall, TrainerSource
 TRACKER_NAME = re.compile(
     r"(?:^|/)(?:latest_checkpointed_iteration(?:\.txt)?|latest(?:\.txt|_step(?:\.txt)?)?|last_checkpoint(?:\.txt)?|checkpoint\.meta\.json)$"
 )
+BELOW_LINK = re.compile(r"(?:^|/)latest(?:_(?:ckpt|checkpoint|step))?(?:$|/[^/])")
+LINKS = re.compile(r"\b(?:symlink|symlink_to|islink|is_symlink|readlink)\b")
+"""What a program names for which `latest` is a link, and not a folder that each save writes anew."""
 HINT = re.compile(r"latest|last_checkpoint|checkpoint\.meta|model_checkpoint_path")
 TENSORFLOW = frozenset(("tensorflow", "keras", "tf_keras", "orbit"))
 OTHERS_OF_ITS_WORDS = frozenset(("flax", "orbax", "jax"))
@@ -36,6 +41,8 @@ OPENS = frozenset("open io.open codecs.open fsspec.open gfile.GFile tf.io.gfile.
 FILE_METHODS = frozenset(("read_text", "read_bytes", "readlink"))
 """Methods that only paths have."""
 PATH_READERS = frozenset(("np.loadtxt", "numpy.loadtxt", "np.genfromtxt", "os.readlink", "np.fromfile"))
+STATE_READERS = frozenset(("torch.load", "load_file", "safetensors.torch.load_file", "np.load", "numpy.load", "paddle.load"))
+"""Functions of libraries that load what lies at a path."""
 MOST_ROUNDS = 8
 """Assignments in a row through which a name is followed."""
 
@@ -101,7 +108,12 @@ class _Flow:
 
     def __init__(self, tree: ast.Module, text: str) -> None:
         self.nodes = list(ast.walk(tree))
-        self.patterns = (TRACKER_NAME, STATE_NAME) if STATE_HINT in text else (TRACKER_NAME,)
+        self.follows_links = LINKS.search(text) is not None
+        self.patterns = (
+            TRACKER_NAME,
+            *((STATE_NAME,) if STATE_HINT in text else ()),
+            *((BELOW_LINK,) if self.follows_links else ()),
+        )
         self.holders: set[tuple[str, str]] = set()
         """Function and name; of the module the function is empty, of an attribute a point."""
         self.functions = {node.name: node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -121,7 +133,7 @@ class _Flow:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if name in OPENS and call.args:
             return self._holds(call.args[0]) and _for_reading(call, 1)
-        if name in PATH_READERS:
+        if name in PATH_READERS or (self.follows_links and name in STATE_READERS):
             return bool(call.args) and self._holds(call.args[0])
         if method == "open" and isinstance(call.func, ast.Attribute):  # of a path
             return self._holds(call.func.value) and _for_reading(call, 0)

@@ -22,6 +22,7 @@ from assistant.errors import InputError, Unavailable
 from assistant.records import Job, JobSpec, JobState, without_tags
 from assistant.schedulers.slurm_history import ACCOUNTED, SlurmHistory
 from assistant.schedulers.slurm_jobs import NOWHERE, SlurmRow, nodes_of
+from assistant.schedulers.slurm_parts import leader_of, script_paths, script_with_blank_lines
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, SlurmCommands
 from assistant.schedulers.slurm_spec import (
     A_YEAR_S,
@@ -251,6 +252,10 @@ class Specs:
         if details.get("BatchFlag") == "0":
             return replace(job, interactive=True, log=None)  # what it prints goes to the terminal of its user
         submission = self._submission(row)
+        if "+" in job.id and submission.script:
+            paths = script_paths(row.command, submission.submit_line, job.work_dir)
+            script = script_with_blank_lines(submission.script, paths, submitted=job.submitted, account=job.account)
+            submission = submission._replace(script=script)
         command, environment = row.command if details else None, submission.environment
         typed = typed_submission(job, submission.script, submission.submit_line, command=command, environment=environment)
         pattern = output_pattern(typed, submission.script) or row.pattern
@@ -268,7 +273,8 @@ class Specs:
         cancelled = bool(details) and job.state is JobState.PREEMPTED
         never = cancelled or (details.get("Requeue") == "0" if details else spec is not None and "--no-requeue" in spec.options)
         host = value(details.get("AllocNode:Sid", "").partition(":")[0])
-        return replace(job, spec=spec, appends=self._appends(submission, typed), never_requeued=never, submit_host=host)
+        job = replace(job, spec=spec, appends=self._appends(submission, typed), never_requeued=never, submit_host=host)
+        return replace(job, submit_line=submission.submit_line)
 
     def _with_error_log(self, job: Job, row: SlurmRow, script: str, typed: TypedSubmission) -> Job:
         """Return a job with its own file of errors where only the submission or the script tells of one."""
@@ -345,11 +351,13 @@ class Specs:
         return submission
 
     def _script(self, row: SlurmRow) -> str:
-        completed = self._commands.run("scontrol", "write", "batch_script", row.raw_id, "-")
+        leader = leader_of(row.job.id)
+        raw_id = row.raw_id if leader == row.job.id else leader.partition("+")[0]
+        completed = self._commands.run("scontrol", "write", "batch_script", raw_id, "-")
         if not completed.status and completed.out.startswith("#!"):
             return completed.out
         logger.info("job=%s the controller does not show its script: %s", row.job.id, completed.error_text)
-        return self._history.script(row.job.id)
+        return self._history.script(leader)
 
 
 def _surely_missing(account: str, folder: str) -> bool:

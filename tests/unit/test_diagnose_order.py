@@ -49,6 +49,20 @@ def of_kind(found: Diagnosis, kind: PatternKind) -> list[NodePattern]:
         pytest.param(["[GPU0] Epoch 6 | Batchsize: 32 | Steps: 64"], "", id="epochs alone"),
         pytest.param(["Engine 000: Avg prompt throughput: 1210.4 tokens/s", "Running: 8 reqs"], "", id="a server at work"),
         pytest.param(["Epoch 0: starting"], "start", id="the epoch that begins it"),
+        pytest.param([f"Outer step {step}" for step in range(3, 60, 3)], "training", id="a counter on a line of its own"),
+        pytest.param([f"(PolicyActor pid=88) Outer step {step}" for step in range(3, 60, 3)], "training", id="of an actor of Ray"),
+        pytest.param(
+            [f"(PolicyActor pid=88, ip=10.0.0.7) Outer step {step}: {{'reward': 0.{step}}}" for step in range(3, 60, 3)],
+            "training",
+            id="of an actor of Ray, with values",
+        ),
+        pytest.param([f"(PolicyActor pid={88 + rank}) rank {rank} is up" for rank in range(8)], "start", id="ranks of actors"),
+        pytest.param([f"(PolicyActor pid={88 + rank}) engine is up" for rank in range(8)], "start", id="process ids of actors"),
+        pytest.param([f"(PolicyActor pid=88) retry {attempt} of step" for attempt in range(8)], "start", id="retries of an actor"),
+        pytest.param([f"(PolicyActor pid=88) attempt {number}" for number in range(8)], "start", id="attempts of an actor"),
+        pytest.param(
+            [f"(PolicyActor pid=88) Loading shard {number} of 9" for number in range(8)], "start", id="shards of an actor"
+        ),
         pytest.param(["iteration 9 | lm loss: 2.5E+00"], "training", id="one step of a run that is not at its first"),
         pytest.param(
             [*STEPS, "[rank1]: up", "saving checkpoint at iteration 29", "[rank0]: successfully saved checkpoint"],

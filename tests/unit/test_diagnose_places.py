@@ -289,3 +289,25 @@ def test_a_node_that_the_scheduler_lists_is_no_other_name_of_another_one() -> No
     assert not places.foreign("gpu002")
     assert places.node_of("gpu002") == "gpu002"
     assert places.foreign("gpu003")
+
+
+NCCL_LINES = (
+    "node-b17: joined",
+    "node-b17: joined as worker",
+    "node-b17: ready",
+    "node-b17:5120:5377 [3] NCCL WARN NET/IB : Got async event : port error",
+    "2: node-b17:5121:5380 [-1] NCCL INFO transport/net.cc:1185 -> 6",
+)
+
+
+def test_process_and_thread_of_nccl_are_no_task_and_its_host_counts() -> None:
+    streams = Streams(NCCL_LINES)
+    first, second = (streams.body(text) for text in NCCL_LINES[3:])
+    assert (first.task, first.rank, first.host) == (None, None, "node-b17")
+    assert first.text == NCCL_LINES[3]
+    assert (second.task, second.host) == (2, "node-b17")
+
+
+def test_a_host_and_a_task_of_srun_before_a_line_still_count() -> None:
+    streams = Streams(NCCL_LINES)
+    assert (streams.body("3: node-b17: loss 2.1").task, streams.body("node-b17: 3: loss 2.1").task) == (3, 3)

@@ -130,3 +130,23 @@ def test_a_trainer_that_is_handed_no_checkpoint_is_a_dead_end_and_says_which_cal
     assert "no way to go on from it (train() in tune.py, line 3 is not given resume_from_checkpoint)" in words
     assert "move them away first" in words
     assert "#NIGHTSHIFT" not in words
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        ("http://10.1.2.3:7100/score\n", False),
+        ("node17:29400", False),
+        ("[fe80::1]:7100\n", False),
+        ("epoch: 12\n", True),
+        ("the run of Monday:\n8 of 9 done\n", True),
+        ("", True),
+    ],
+)
+def test_the_address_that_a_server_left_is_no_loss(text: str, is_lost: bool, tmp_path: Path) -> None:
+    write(tmp_path / "where", text)
+    write(tmp_path / "serve.py", "import http.server\n")
+    script = f"cd {tmp_path}\nrm -f where\npython serve.py"
+    job = job_in(tmp_path, script, state=JobState.FAILED, ended=ENDED)
+    losses = start_losses(job, programs_of(job))
+    assert [loss.path for loss in losses] == ([f"{tmp_path}/where"] if is_lost else [])

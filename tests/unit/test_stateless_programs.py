@@ -17,6 +17,11 @@ SERVER = "import http.server, sys\nhttp.server.HTTPServer(('', 8000), Handler).s
 STATELESS = {
     "a server of its own": ("python serve.py --port 8000", SERVER),
     "a server that answers": ("python serve.py", f"{SERVER}self.wfile.write(b'ok')\n"),
+    "a server that leaves its address": (
+        "python serve.py --note where",
+        f"{SERVER.replace('http.server.HTTPServer', 'server = http.server.HTTPServer').replace('.serve_forever()', '')}"
+        "with open('where.new', 'w') as note:\n    note.write('http://n1:8000')\nserver.serve_forever()\n",
+    ),
     "vllm": ("vllm serve Qwen/Qwen2.5-3B --port 8001", ""),
     "vllm as a module": ("python -m vllm.entrypoints.openai.api_server --model m", ""),
     "sglang": ("python -m sglang.launch_server --model m", ""),
@@ -29,6 +34,10 @@ MAY_SAVE = {
     "it writes a file": ("python serve.py", "open('state.bin', 'wb').write(state)\n"),
     "it writes by hand": ("python serve.py", "import pickle\nfile.write(pickle.dumps(state))\n"),
     "it starts others": ("python serve.py", "import subprocess\nsubprocess.run(['python', 'train.py'])\n"),
+    "a server that writes down what it is asked": (
+        "python serve.py",
+        f"class Handler:\n    def do_POST(self):\n        out = open('asked.txt', 'w')\n        out.write(self.body)\n{SERVER}",
+    ),
     "a data base": ("python serve.py", "import sqlite3\nsqlite3.connect('s.db').execute('insert')\n"),
     "a server beside a trainer": ("vllm serve m &\npython serve.py", "import torch\ntorch.save(model, 'out/step_1.pt')\n"),
     "no source": ("python other.py", SERVER),
@@ -55,6 +64,28 @@ def test_of_a_program_without_state_nothing_beside_it_is_its_own(name: str, tmp_
 def test_a_program_that_may_save_is_looked_for_as_ever(name: str, tmp_path: Path) -> None:
     search = search_checkpoints(job(tmp_path, *MAY_SAVE[name]), {}, ["INFO serving"], now=START + timedelta(minutes=6))
     assert not search.stateless, search.note
+
+
+READY = "INFO:     Uvicorn running on http://0.0.0.0:7100 (Press CTRL+C to quit)"
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "is_server"),
+    [
+        ("python -m lab.serve_reward --model m --port 7100", READY, True),
+        ("python -m lab.serve_reward --model m --save_every 10", READY, False),
+        ("python -m lab.serve_reward --model m --output_dir out", READY, False),
+        ("python -m lab.serve_reward --model m", "INFO loading", False),
+        ("python -m lab.reward_trainer --model m", READY, False),
+        ("python -m lab.serve_reward --model m &\npython -m lab.ppo", READY, False),
+        ("python -m lab.serve_reward", "tcp_utils.cc:130] The server starts to listen on 0.0.0.0:51234", False),
+    ],
+)
+def test_a_server_that_cannot_be_read_is_known_by_name_log_and_options(
+    command: str, line: str, is_server: bool, tmp_path: Path
+) -> None:
+    search = search_checkpoints(job(tmp_path, command, ""), {}, [line, "INFO 200 OK"], now=START + timedelta(minutes=6))
+    assert search.stateless is is_server, search.note
 
 
 @pytest.mark.parametrize("line", ["step 40 loss 2.5", "Saved checkpoint to out/step_20.pt"])

@@ -281,6 +281,8 @@ _NO_WORK = re.compile(
     re.IGNORECASE,
 )
 """Lines that count something else than work."""
+_ACTOR = re.compile(r"^(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=[\d.]+)?\)(?:\x1b\[0m)? ?")
+"""What Ray puts before each line of an actor: it tells who prints, and nothing of what is counted."""
 _WORK = re.compile(
     r"step|iter|batch|epoch|sample|token|update|rows?\b|record|example|\btick|kimg|frame|episode|processed|trained|sequence|train",
     re.IGNORECASE,
@@ -316,7 +318,7 @@ def find_counters(keyed: Sequence[Keyed]) -> tuple[Rising, ...]:
         forms.setdefault(key, []).append((number, text))
     counters: list[Rising] = []
     for form, lines in forms.items():
-        if len(lines) < FEWEST_LINES or _NO_WORK.search(lines[0][1][:300]):
+        if len(lines) < FEWEST_LINES or _NO_WORK.search(_ACTOR.sub("", lines[0][1][:300])):
             continue
         rising = _rising(form, lines[:: -(-len(lines) // MOST_LINES)])
         if rising is not None:
@@ -338,7 +340,7 @@ def same_counter(before: Sequence[Line], after: Sequence[Line]) -> tuple[Rising,
 
 
 def _rising(form: str, lines: Sequence[tuple[int, str]]) -> Rising | None:
-    rows = [(number, _COUNT.findall(_DATE_OR_TIME.sub(" ", text[:400]))) for number, text in lines]
+    rows = [(number, _COUNT.findall(_DATE_OR_TIME.sub(" ", _ACTOR.sub("", text[:400])))) for number, text in lines]
     width = min((len(row) for _, row in rows if row), default=0)
     rows = [(number, row) for number, row in rows if len(row) >= width]
     if len(rows) < FEWEST_LINES:

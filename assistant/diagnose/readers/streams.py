@@ -109,6 +109,8 @@ _LOCAL = re.compile(r"\[(?:default)?(\d{1,4})\]: ?(?=\S)")
 _RAY = re.compile(r"(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=([\d.]+))?\)(?:\x1b\[0m)? ?")
 _POD = re.compile(r"\[(?:pod/)?([a-z0-9][\w.-]*)/[\w.-]+\] ")
 _BRACKET = re.compile(r"\[([A-Za-z][\w.-]*):\d{1,5}\] ")
+_NCCL = re.compile(r"([A-Za-z][\w.-]{0,62}):\d{1,10}:\d{1,10} \[-?\d{1,4}\] ")
+"""NCCL writes `host:process id:thread id [device]` before each line: no number of it is a task or a rank."""
 _TIME = re.compile(
     r"\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stdout|stderr) [FP])?:? "
 )
@@ -174,6 +176,9 @@ class Streams:
                 task = int(match.group(1))
             elif match := _LOCAL.match(text):
                 local = int(match.group(1))
+            elif match := _NCCL.match(text):
+                host = host or match.group(1)
+                break  # it stays with the line: what NCCL writes is known by it
             elif (match := _HOST.match(text)) and match.group(1) in self.hosts:
                 host = match.group(1)
             elif match := _TIME.match(text):

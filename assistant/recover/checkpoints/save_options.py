@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -277,6 +277,19 @@ _SERVES = re.compile(
     r"|-m (?:vllm\.entrypoints\S*|sglang\.launch_server|http\.server|fastchat\.serve\S*)(?:\s|$)"
 )
 """Command lines of servers: they load weights and write none."""
+_SERVING = frozenset(
+    "serve_forever run_app run_simple start_server add_insecure_port add_secure_port uvicorn.run web.run_app".split()
+)
+"""Calls by which a program serves others until it is ended."""
+_SERVING_NAME = re.compile(r"serv(?:e|er|ing|ice)?(?![a-z])|(?<![a-z])api(?![a-z])|infer(?:ence)?|endpoint|gateway", re.IGNORECASE)
+_LISTENS = re.compile(
+    r"Uvicorn running on|Application startup complete|Running on https?://|Listening at: https?://|Serving HTTP on"
+    r"|Started (?:GRPC\w*Service|HTTP\w*Service)|listening on (?:port \d|https?://|0\.0\.0\.0:\d|\[::\]:\d|\*:\d)",
+    re.IGNORECASE,
+)
+"""Lines by which a server says that it can be asked; the rendezvous of a training says it otherwise."""
+_NAMES_SAVES = re.compile(r"sav(?:e|ing)|ckpt|checkpoint|out(?:put)?_?-?(?:dir|path)|state_?-?(?:dir|file|path)", re.IGNORECASE)
+"""Words of options that may say where a program saves."""
 _LIBRARIES = frozenset(
     "torch torchvision numpy pandas transformers tokenizers datasets safetensors vllm sglang fastapi flask starlette uvicorn "
     "aiohttp httpx requests grpc pydantic openai gradio tqdm yaml PIL sklearn scipy matplotlib evaluate sacrebleu rouge_score "
@@ -302,6 +315,38 @@ def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
     return bool(programs) and all(_SERVES.search(" ".join(program.launch.words)) or _is_read_whole(program) for program in programs)
 
 
+def only_serves(programs: Sequence[JobProgram], texts: Iterable[str]) -> bool:
+    """Tell whether all that a script starts is one server that cannot be read, by its name, its log and its options.
+
+    Args:
+        programs: What the script starts.
+        texts: Lines of the log.
+    """
+    if len(programs) != 1 or programs[0].sources or programs[0].unread_behind:
+        return False
+    words = programs[0].launch.words
+    place = next((at + 1 for at, word in enumerate(words) if word == "-m"), None)
+    name = words[place] if place is not None and place < len(words) else programs[0].name
+    options = [word.partition("=")[0] for word in words if word.startswith("-") or "=" in word]
+    serves = _SERVING_NAME.search(name.rpartition("/")[2]) is not None
+    return serves and not any(map(_NAMES_SAVES.search, options)) and any(_LISTENS.search(text) for text in texts)
+
+
+def _is_only_announced(program: JobProgram, call: SourceCall) -> bool:
+    """Tell whether a server writes text once, before it serves: its address, a mark that it is ready."""
+    if not any({serving.method, serving.name} & _SERVING for serving in program.calls) or call.method not in (
+        "write",
+        "write_text",
+    ):
+        return False
+    uses = file_uses(program)
+    source = next((text for text in program.sources if any(own is call for own in text.calls)), None)
+    caller = uses.caller_of(source, call) if source is not None else None
+    if caller is None or uses.is_repeated(caller):
+        return False
+    return caller.scope is None or any(True for _ in uses.reader.callers(caller.source, caller.scope))
+
+
 def _is_read_whole(program: JobProgram) -> bool:
     if (
         program.unread_behind
@@ -313,7 +358,8 @@ def _is_read_whole(program: JobProgram) -> bool:
     if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
         return False
     logged = file_uses(program).log_lines
-    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) and call not in logged for call in program.calls):
+    writes = (call for call in program.calls if call.method in _WRITES and not _NO_FILE.fullmatch(call.name))
+    if any(call not in logged and not _is_only_announced(program, call) for call in writes):
         return False
     if file_uses(program).saves:
         return False

@@ -22,7 +22,7 @@ from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.piece_work import with_piece_work
 from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
-from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
+from assistant.recover.checkpoints.save_options import keeps_no_state, only_serves, save_folders, silent_programs
 from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
 from assistant.recover.checkpoints.silence import (
     made_and_left_empty,
@@ -50,7 +50,13 @@ MOST_PROCESS_PLACES = 6
 
 
 def search_checkpoints(
-    job: Job, settings: Mapping[str, Path], log_texts: Iterable[str], *, now: datetime, clock: Callable[[], float] = time.monotonic
+    job: Job,
+    settings: Mapping[str, Path],
+    log_texts: Iterable[str],
+    *,
+    now: datetime,
+    clock: Callable[[], float] = time.monotonic,
+    claimed: Callable[[Path], bool] = lambda _: False,
 ) -> CheckpointSearch:
     """Return what a job saved and where.
 
@@ -60,12 +66,13 @@ def search_checkpoints(
         log_texts: The job's log, in order.
         now: The time.
         clock: Seconds that pass, for the limit of a walk.
+        claimed: Tells whether another job that ran at the same time names a folder: what is new there alone makes it nobody else's.
 
     Raises:
         Unavailable: The storage did not answer.
     """
     texts = list(log_texts)
-    search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock))
+    search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock, claimed=claimed))
     if search.inventory is None:
         return search
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
@@ -81,7 +88,13 @@ def search_checkpoints(
 
 
 def _search(
-    job: Job, settings: Mapping[str, Path], texts: Sequence[str], *, now: datetime, clock: Callable[[], float]
+    job: Job,
+    settings: Mapping[str, Path],
+    texts: Sequence[str],
+    *,
+    now: datetime,
+    clock: Callable[[], float],
+    claimed: Callable[[Path], bool],
 ) -> CheckpointSearch:
     """Return what lies where a job saves, whosever it is."""
     programs = tuple(programs_of(job))
@@ -94,7 +107,8 @@ def _search(
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
     seen_writing = [place for place in process_places(job) if place.witness not in (job.log, job.error_log)]
-    if not places and not seen_writing and keeps_no_state(programs) and not says_saved(texts) and not trains(texts):
+    no_state = not places and not seen_writing and (keeps_no_state(programs) or only_serves(programs, texts))
+    if no_state and not says_saved(texts) and not trains(texts):
         names = ", ".join(one.name for one in programs[:3])
         note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
@@ -135,7 +149,8 @@ def _search(
             finds[:0] = written
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = new_checkpoints(job.work_dir, job.started, clock)
-            walk = replace(walk, folders=tuple(folder for folder in walk.folders if not _is_of_sibling(job, programs, folder)))
+            own_folders = (folder for folder in walk.folders if not _is_of_sibling(job, programs, folder))
+            walk = replace(walk, folders=tuple(folder for folder in own_folders if not claimed(folder)))
             folder = None
             try:
                 folder = own_folder(walk, job, texts) if not several else None
@@ -175,7 +190,7 @@ def _search(
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     with reading_as(job.account):
         series = new_series(job.work_dir, job.started, clock) if not stated else None
-    if series is not None:
+    if series is not None and not claimed(series.folder):
         state = SaveState.UNKNOWN if state is SaveState.NEVER_SAVED else state
         unsure = f"whether job {job.id} saved is not known" if state is SaveState.UNKNOWN else note
         note = f"{unsure}; likely its checkpoints are {series.sentence}"
