@@ -15,6 +15,7 @@ from pathlib import Path
 from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
+from assistant.linear_patterns import holds, linear_pattern
 from assistant.records import Citation
 
 MOST_LINES, MOST_OF_LINE = 4000, 400
@@ -128,7 +129,7 @@ def code_of(text: str) -> _Code | None:
     """Return the code that a message tells, by its name, its words or its number; None where it tells none that is known."""
     number = _NUMBER.search(text)
     for code in _drivers_file().code:
-        if any(name in text for name in code.names) or re.search(code.words, text):
+        if any(name in text for name in code.names) or holds(linear_pattern(code.words), text):
             return code
         if number is not None and int(number["number"]) == code.number and code.number > 100 and re.search("cuda|CUDA|Cuda", text):
             return code
