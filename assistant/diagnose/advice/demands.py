@@ -201,8 +201,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
     """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
     message = message_of(cited, facts)[:4]
     if len(message) == 1 and cited.file == "job.log":
-        behind = [line.text for line in facts.between(cited.line + 1, cited.line + 2)]
-        message += [text.strip() for text in behind if text[:1].isspace() and _FRAMED not in text]
+        lines_after = [line.text for line in facts.between(cited.line + 1, cited.line + 2)]
+        message += [text.strip() for text in lines_after if text[:1].isspace() and _FRAMED not in text]
     text = _STATUS.sub("", _CLASS.sub("", " ".join(message).strip()))
     if instruction := instruction_in(text):
         return instruction
@@ -288,8 +288,8 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
         for match in REMEDY.finditer(text[:2000]):
             words = match["words"].strip()
             mine = {word.lower() for word in _WORD.findall(words)}
-            other = _PIP.search(words)
-            if installed is not None and other is not None and installed[1].lower() != other[1].lower():
+            pip_install = _PIP.search(words)
+            if installed is not None and pip_install is not None and installed[1].lower() != pip_install[1].lower():
                 continue  # of another package than the one that is wanted
             if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or NO_REMEDY.search(words) or not mine:
                 continue

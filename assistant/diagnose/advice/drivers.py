@@ -15,6 +15,7 @@ from pathlib import Path
 from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
+from assistant.linear_patterns import holds, linear_pattern
 from assistant.records import Citation
 
 MOST_LINES, MOST_OF_LINE = 4000, 400
@@ -111,24 +112,24 @@ def driver_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
         return (
             "Take the libcuda of cuda-compat off the search path (LD_LIBRARY_PATH without /usr/local/cuda/compat and "
             f"/usr/local/cuda-*/compat; without the package cuda-compat){needs}{_fitting_build(versions)}: code 804 is a newer "
-            f"libcuda on a GPU that does not take it, which only data-centre GPUs do.{_there(versions)}",
+            f"libcuda on a GPU that does not take it, which only data-centre GPUs do.{_versions_sentence(versions)}",
             True,
         )
     if code.kind == "ptx":
         return (
             f"Have the driver updated{_needed(versions, minor=True)}, or use a build for the CUDA that it knows: code 222 is code "
-            f"compiled by a toolkit that is newer than the driver.{_there(versions)}",
+            f"compiled by a toolkit that is newer than the driver.{_versions_sentence(versions)}",
             True,
         )
     remedy = f"Have the driver updated{_needed(versions)}{_fitting_build(versions)}"
-    return f"{remedy}: it is older than the build needs.{_there(versions)}", True
+    return f"{remedy}: it is older than the build needs.{_versions_sentence(versions)}", True
 
 
 def code_of(text: str) -> _Code | None:
     """Return the code that a message tells, by its name, its words or its number; None where it tells none that is known."""
     number = _NUMBER.search(text)
     for code in _drivers_file().code:
-        if any(name in text for name in code.names) or re.search(code.words, text):
+        if any(name in text for name in code.names) or holds(linear_pattern(code.words), text):
             return code
         if number is not None and int(number["number"]) == code.number and code.number > 100 and re.search("cuda|CUDA|Cuda", text):
             return code
@@ -152,10 +153,12 @@ def versions_of(facts: Facts, message: str) -> Versions:
         if "CUDA" in text or "cuda" in text:
             if cuda is None and (built := _BUILT_WITH.search(text)):
                 cuda = _pair(built["cuda"] or built["torch"])
-            if knows is None and (known := _KNOWS.search(text)):
-                knows = _pair(known["smi"]) if known["smi"] else (int(known["number"]) // 1000, int(known["number"]) % 1000 // 10)
-        if not driver and ("river" in text or "Kernel Module" in text) and (found := _DRIVER.search(text)):
-            driver, driver_line = next(filter(None, found.groups())).rstrip("."), number
+            if knows is None and (newest := _KNOWS.search(text)):
+                knows = (
+                    _pair(newest["smi"]) if newest["smi"] else (int(newest["number"]) // 1000, int(newest["number"]) % 1000 // 10)
+                )
+        if not driver and ("river" in text or "Kernel Module" in text) and (printed := _DRIVER.search(text)):
+            driver, driver_line = next(filter(None, printed.groups())).rstrip("."), number
     if knows is None and driver:
         knows = _newest_cuda(driver)
     return Versions(build_name, cuda, driver, driver_line, knows)
@@ -209,7 +212,7 @@ def _fitting_build(versions: Versions) -> str:
     return f", or install the build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]} ({name} of PyTorch), the newest that it runs"
 
 
-def _there(versions: Versions) -> str:
+def _versions_sentence(versions: Versions) -> str:
     words = []
     if versions.driver:
         at = f" (job.log:{versions.driver_line})" if versions.driver_line else ""

@@ -53,7 +53,7 @@ _OPTION_KEY = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]{2,60})|(?<![\w.])([A-Za-z
 
 
 class _Near(NamedTuple):
-    there: str
+    listed: str
     """What the log has, up to the part that differs."""
     part: str
     missing_part: str
@@ -66,7 +66,7 @@ def near_name(cited: Citation, facts: Facts) -> str:
         return ""
     message = " ".join(message_of(cited, facts)[:4])[:MOST_OF_LINE]
     if (path := missing_path(message)) and (near := _near_path(path, cited, facts)) is not None:
-        return f"The log has {near.there} (job.log:{near.line}), with `{near.part}` for `{near.missing_part}`: correct that name."
+        return f"The log has {near.listed} (job.log:{near.line}), with `{near.part}` for `{near.missing_part}`: correct that name."
     if (name := _refused(message)) and (key := _near_key(name, cited, facts)) is not None:
         return f"The log has `{key[0]}` (job.log:{key[1]}) where `{name}` is asked for: write it so."
     return ""
@@ -81,13 +81,13 @@ def known_folder(cited: Citation, facts: Facts) -> tuple[str, str]:
     if not path:
         return "", ""
     parts = path.split("/")
-    longest, shown = LEAST_SHARED + path.startswith("/"), ""
+    longest, example = LEAST_SHARED + path.startswith("/"), ""
     inside = [episode for episode in facts.episodes if episode.first <= cited.line]
-    for number, other in _paths_below(parts, cited, facts):
-        shared = next((place for place, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), 0)
-        if longest <= shared < len(other) and number < cited.line and not any(number in episode.lines for episode in inside):
-            longest, shown = shared + 1, f"{'/'.join(other)} (job.log:{number})"
-    return ("/".join(parts[: longest - 1]), shown) if shown else ("", "")
+    for number, parts_there in _paths_below(parts, cited, facts):
+        shared = next((place for place, (a, b) in enumerate(zip(parts, parts_there, strict=False)) if a != b), 0)
+        if longest <= shared < len(parts_there) and number < cited.line and not any(number in episode.lines for episode in inside):
+            longest, example = shared + 1, f"{'/'.join(parts_there)} (job.log:{number})"
+    return ("/".join(parts[: longest - 1]), example) if example else ("", "")
 
 
 def missing_path(message: str) -> str:
@@ -101,10 +101,10 @@ def missing_path(message: str) -> str:
 def _near_path(path: str, cited: Citation, facts: Facts) -> _Near | None:
     """Return the path of the log that differs from a missing one in one part, by a slip; None where none does."""
     parts = path.split("/")
-    for number, other in _paths_below(parts, cited, facts):
-        place = next((at for at, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), -1)
-        if place > 0 and is_slip_of(parts[place], other[place]):
-            return _Near("/".join(other[: place + 1]), other[place], parts[place], number)
+    for number, parts_there in _paths_below(parts, cited, facts):
+        place = next((at for at, (a, b) in enumerate(zip(parts, parts_there, strict=False)) if a != b), -1)
+        if place > 0 and is_slip_of(parts[place], parts_there[place]):
+            return _Near("/".join(parts_there[: place + 1]), parts_there[place], parts[place], number)
     return None
 
 
@@ -126,13 +126,13 @@ def _paths_below(parts: Sequence[str], cited: Citation, facts: Facts) -> Iterato
             at = text.find(head, at + len(head))
 
 
-def is_slip_of(name: str, other: str) -> bool:
+def is_slip_of(name: str, listed: str) -> bool:
     """Tell whether two names differ by a slip: in signs and capitals, or in few letters; numbers that differ are none."""
-    if _NORMAL.sub("", name.lower()) == _NORMAL.sub("", other.lower()):
-        return name != other
-    if min(len(name), len(other)) < SHORTEST or _DIGITS.findall(name) != _DIGITS.findall(other):
+    if _NORMAL.sub("", name.lower()) == _NORMAL.sub("", listed.lower()):
+        return name != listed
+    if min(len(name), len(listed)) < SHORTEST or _DIGITS.findall(name) != _DIGITS.findall(listed):
         return False
-    return difflib.SequenceMatcher(None, name.lower(), other.lower()).ratio() >= SLIP
+    return difflib.SequenceMatcher(None, name.lower(), listed.lower()).ratio() >= SLIP
 
 
 def _refused(message: str) -> str:

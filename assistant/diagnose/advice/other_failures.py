@@ -291,8 +291,8 @@ def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
 
 def _same_thing(text: str, cited: Citation, facts: Facts) -> bool:
     """Tell whether a message and the lines of the cited one name the same file, address or repository, or a part of it."""
-    behind = " ".join(line.text[:MOST_OF_BUILD_LINE] for line in facts.between(cited.line, cited.line + LINES_OF_FIRST))
-    first, second = ([name.rstrip(".") for name in NAMED_THING.findall(words)] for words in (text, behind))
+    nearby_text = " ".join(line.text[:MOST_OF_BUILD_LINE] for line in facts.between(cited.line, cited.line + LINES_OF_FIRST))
+    first, second = ([name.rstrip(".") for name in NAMED_THING.findall(words)] for words in (text, nearby_text))
     return any(a.startswith(b) or b.startswith(a) for a in first for b in second if min(len(a), len(b)) >= SHORTEST_NAME)
 
 

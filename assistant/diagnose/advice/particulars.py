@@ -186,7 +186,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         earlier = f"{first} {earlier}".strip()
     if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
         earlier = ""  # what came before is what the advice is about
-    if words is not None and any(thing in words.text for thing in NAMED_THING.findall(earlier) if len(thing) >= LEAST_NAMED):
+    if words is not None and any(name in words.text for name in NAMED_THING.findall(earlier) if len(name) >= LEAST_NAMED):
         earlier = ""  # it tells of the same file, image or address, which the advice has read
     if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
         parts[1] = _remedy(diagnosis, facts, reason)
@@ -195,8 +195,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
         parts = [near, parts[0], "" if diagnosis.reason in _OF_NAMES else parts[1], *parts[2:]]
     printed = _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
-    if words is None and (said := PRINTED.match(printed)) and (instruction := instruction_in(said[2])):
-        parts, printed = [f"{instruction} ({said[1]}).", *parts], ""
+    if words is None and (printed_words := PRINTED.match(printed)) and (instruction := instruction_in(printed_words[2])):
+        parts, printed = [f"{instruction} ({printed_words[1]}).", *parts], ""
     parts += [earlier, printed]
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
     if more := further_lines(diagnosis, facts):
@@ -318,8 +318,8 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
     if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     if understood and (instruction := instruction_in("\n".join(message_of(cited, facts)[:MESSAGE_LINES]))):
-        mine, told = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
-        if len(mine & told) < REPEATED * len(mine) and not says_already(instruction, " ".join(parts)):
+        own_words, advice_words = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
+        if len(own_words & advice_words) < REPEATED * len(own_words) and not says_already(instruction, " ".join(parts)):
             return f"The message itself asks (job.log:{cited.line}): {instruction}."
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 

@@ -70,8 +70,12 @@ def path_state(cited: Citation, facts: Facts) -> PathState:
         elif "%" in head and (disk := _DISK.search(head)) and _under(path, disk["at"]) and int(disk["used"]) >= LEAST_FULL:
             words.append(f"{disk['at']} is {disk['used']} % full with {disk['free']} left (job.log:{line.number})")
         elif "uid=" in head or head[:1] in "UuRr":
-            who = _USER.search(head)
-            user = f"{who['name'] or who['user']}" + (f" (uid {who['uid']})" if who["uid"] else "") if who is not None else user
+            account = _USER.search(head)
+            user = (
+                f"{account['name'] or account['user']}" + (f" (uid {account['uid']})" if account["uid"] else "")
+                if account is not None
+                else user
+            )
         elif (owned := _OWNED.match(head)) and owned["name"].strip("/").rpartition("/")[2] in path.split("/"):
             words.append(
                 f"{owned['name']} belongs to {owned['owner']}:{owned['group']} with {owned['rights']} (job.log:{line.number})"

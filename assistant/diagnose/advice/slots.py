@@ -216,8 +216,8 @@ def slots_of(
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
     if verdict.reason == "out_of_memory_error" and _OF_MEMORY.search(text):
-        behind = " ".join(line.text[:MOST_OF_LINE] for line in facts.between(cited.line, cited.line + 3))
-        limit = _LIMIT_OF_MEMORY.search(behind if cited.file == "job.log" else text)
+        lines_after = " ".join(line.text[:MOST_OF_LINE] for line in facts.between(cited.line, cited.line + 3))
+        limit = _LIMIT_OF_MEMORY.search(lines_after if cited.file == "job.log" else text)
         slots["ask_memory"] = memory_to_ask_for(facts, limit[1] if limit is not None else "")
     if verdict.reason == "loss_spike":
         slots["rate"] = rate_lowered(facts)
@@ -421,15 +421,15 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         before = [line.text for line in facts.lines if cited.file != "job.log" or line.number < cited.line]
         sentence = saved_into(before, folder, path)
         slots |= {"gone": folder, "saved": sentence} if sentence else {"folder": folder}
-    folder_there, seen = known_folder(cited, facts)
-    if folder_there:
-        slots |= {"folder_there": folder_there, "file_there": seen}
+    shared_folder, shown_path = known_folder(cited, facts)
+    if shared_folder:
+        slots |= {"folder_there": shared_folder, "file_there": shown_path}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
         raised = raised_at(cited, facts)
         files = [frame.file for frame in raised[1].frames] if raised is not None else []
         program = root_of_code(path, [*([origin.file] if origin is not None else []), *files]) or program_folder(cited, facts)
-        if not folder_there and program and origin is not None and origin.own:
+        if not shared_folder and program and origin is not None and origin.own:
             slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)

@@ -172,8 +172,8 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
         whole = paragraph(failing, facts)
         instruction = instruction_in(whole)
         text = cut(" ".join(whole.split()), SHOWN_OF_SAVE + SHOWN_OF_END).rstrip(".")
-        asked = f" {instruction}." if instruction and not text.endswith(instruction) else ""
-        return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}.{asked}"
+        request = f" {instruction}." if instruction and not text.endswith(instruction) else ""
+        return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}.{request}"
     step = f", the last step {diagnosis.step}" if diagnosis.step and not facts.progress.learnt else ""
     record = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
     text = facts.streams.body(last.text).text.strip()
@@ -187,10 +187,10 @@ def _in_vain(attempts: Sequence[Line], facts: Facts) -> str:
     first, last = attempts
     text = cut(facts.streams.body(last.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
     address = _ADDRESS.search(last.text[:MOST_OF_LINE])
-    asked = f" See from its node whether that answers (curl -v {address[0]}), and start it again when it does." if address else ""
+    request = f" See from its node whether that answers (curl -v {address[0]}), and start it again when it does." if address else ""
     return (
         f"To its end it only tries the same again and fails (job.log:{first.number} to job.log:{last.number}: {text}): end it, and "
-        f"mend what it cannot reach or do.{asked}"
+        f"mend what it cannot reach or do.{request}"
     )
 
 

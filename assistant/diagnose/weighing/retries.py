@@ -152,8 +152,8 @@ def failing_attempts(lines: Sequence[Line], last_step: int) -> tuple[Line, ...]:
     attempts = [line for line in end if is_attempt(line.text)]
     if len(attempts) < FEWEST_FAILING or len(attempts) < SHARE * len(end):
         return ()
-    later = [line for line in end if line.number > attempts[-1].number]
-    if any(_SUCCEEDED.search(line.text[:MOST_OF_LINE]) for line in later):
+    lines_after = [line for line in end if line.number > attempts[-1].number]
+    if any(_SUCCEEDED.search(line.text[:MOST_OF_LINE]) for line in lines_after):
         return ()
     return attempts[0], attempts[-1]
 
