@@ -219,14 +219,14 @@ class AnotherStart:
             base = "" if value.startswith("/") else f"(?:{re.escape(normal(str(work_dir)))}/)?(?:.*/)?"
             plain = pattern.removeprefix(r"\./").rstrip("/")
             whole = re.compile(f"{base}(?P<old>{plain})")
-            found = next(filter(None, (whole.fullmatch(str(path)) for path in (folder, *folder.parents))), None)
+            match = next(filter(None, (whole.fullmatch(str(path)) for path in (folder, *folder.parents))), None)
         else:
             inside = re.compile(rf"(?<![A-Za-z0-9])(?P<old>{pattern})(?![A-Za-z0-9])")
-            found = next(filter(None, (inside.search(part) for part in reversed(folder.parts))), None)
-        if found is None:
+            match = next(filter(None, (inside.search(part) for part in reversed(folder.parts))), None)
+        if match is None:
             return None
-        parts = tuple(text for name, text in found.groupdict().items() if name != "old" and text)
-        return OldText(word, f"{option}{equals}{found['old']}", parts)
+        parts = tuple(text for name, text in match.groupdict().items() if name != "old" and text)
+        return OldText(word, f"{option}{equals}{match['old']}", parts)
 
     def _pattern_of(self, text: str) -> str:
         own_id = self.job.id.partition("_")[0]
@@ -256,9 +256,9 @@ def named_at_start(job: Job, programs: Sequence[JobProgram], folder: Path) -> st
     makes_uuid = any(MAKES_UUID.search(source.text) for program in programs for source in program.sources)
     path = str(folder)
     stamps = [*TIME_IN_NAME.finditer(path), *EPOCH_IN_NAME.finditer(path)] if job.started is not None else []
-    made = [stamp for stamp in stamps if job.started is not None and _is_of_start(stamp, job.started)]
-    made += UUID.finditer(path) if makes_uuid else ()
-    own = next((match for match in made if not any(match[0] in text for text in stated)), None)
+    new_parts = [stamp for stamp in stamps if job.started is not None and _is_of_start(stamp, job.started)]
+    new_parts += UUID.finditer(path) if makes_uuid else ()
+    own = next((match for match in new_parts if not any(match[0] in text for text in stated)), None)
     if own is None or any(_may_hold(before, word, own[0]) for before, word in _unresolved_words(programs)):
         return ""
     end = path.find("/", own.end())
@@ -286,8 +286,8 @@ def _is_of_start(stamp: re.Match[str], started: datetime) -> bool:
     if stamp.re is EPOCH_IN_NAME:
         return -2 <= int(stamp[1]) - started.timestamp() <= LATEST_NAMING_S
     try:
-        named = datetime(*(int(text or 0) for text in stamp.groups()))  # type: ignore[arg-type]
-        times = (named.replace(tzinfo=UTC), named.astimezone())
+        name_time = datetime(*(int(text or 0) for text in stamp.groups()))  # type: ignore[arg-type]
+        times = (name_time.replace(tzinfo=UTC), name_time.astimezone())
     except (ValueError, OverflowError):
         return False
     earliest_s = -60 if stamp[6] is None else -2  # without seconds it is the minute

@@ -80,8 +80,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
     if by_itself and moves and not (way.pins or way.tried) and "{folder}" not in way.variable:
-        given = way.pin_problem or "nothing that can be set for another start gives it the old name"
-        return ResumePlan(f"{moves}: a new job would look elsewhere and start at 0; {given}")
+        obstacle = way.pin_problem or "nothing that can be set for another start gives it the old name"
+        return ResumePlan(f"{moves}: a new job would look elsewhere and start at 0; {obstacle}")
     match way.means:
         case ResumeMeans.ARGUMENT if way.bound and way.bound != str(chosen.path):
             return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {chosen.path} was chosen; {SETTLE}")
