@@ -20,6 +20,7 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_config import config_of
 from assistant.recover.trial.trial import trials_of
 from assistant.schedulers.slurm_specs import record_differences
+from assistant.schedulers.slurm_typed import arguments_digest
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/checkpoints/resume_configs.toml").read_text("utf-8"))
 HOME = Path("/nowhere/work")
@@ -107,6 +108,6 @@ def test_other_arguments_of_the_script_are_no_difference_where_the_restart_gave_
     before, after = {"Command": "/w/run.sh"}, {"Command": "/proc/self/fd/6 gpt-711 a"}
     spec = JobSpec("x", "", arguments=("gpt-711", "a"))
     assert record_differences(before, after, spec, ids=(("7",), ("8",)))
-    meant = replace(spec, environment={"NIGHTSHIFT_ARGUMENTS": "gpt-711 a"})
+    meant = replace(spec, environment={"NIGHTSHIFT_ARGUMENTS": arguments_digest(spec.arguments)})
     assert not record_differences(before, after, meant, ids=(("7",), ("8",)))
     assert record_differences(before, {"Command": "/proc/self/fd/6 gpt-711"}, meant, ids=(("7",), ("8",)))

@@ -342,8 +342,11 @@ def _is_only_announced(program: JobProgram, call: SourceCall) -> bool:
     uses = file_uses(program)
     source = next((text for text in program.sources if any(own is call for own in text.calls)), None)
     caller = uses.caller_of(source, call) if source is not None else None
-    if caller is None or uses.is_repeated(caller):
+    if caller is None or source is None or uses.is_repeated(caller):
         return False
+    serves_from = [serving.line for serving in source.calls if {serving.method, serving.name} & _SERVING]
+    if caller.scope is None and any(line < call.line for line in serves_from):
+        return False  # it has served by then: what it writes may be what it was told
     return caller.scope is None or any(True for _ in uses.reader.callers(caller.source, caller.scope))
 
 
