@@ -15,7 +15,7 @@ from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 from assistant.recover.joblog import log_lines
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.tooling import Context, tool
 from assistant.tools.probes.mounts import MOUNTS_COMMAND, read_mounts
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
-from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_builtins import DECLARATIONS, declare, set_variables
-from assistant.recover.shell_commands import EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
-from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import UNRESOLVED, ReadingLimit, ShellState, joined_path
+from assistant.recover.shell.branches import FileTest
+from assistant.recover.shell.builtins import DECLARATIONS, declare, set_variables
+from assistant.recover.shell.commands import EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
+from assistant.recover.shell.folders import RUNTIMES, UNRESOLVED, Container, FolderView, container_of, pyxis_options
+from assistant.recover.shell.words import ReadingLimit, ShellState, joined_path
 
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from assistant.records import Job
 from assistant.recover.job_program import FileReader, JobProgram, programs_of
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED, matching_bracket
+from assistant.recover.shell.folders import UNRESOLVED, normal
+from assistant.recover.shell.words import matching_bracket
 
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"

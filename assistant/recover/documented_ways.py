@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from assistant.records import Job
 from assistant.recover.job_program import FileReader
-from assistant.recover.owner_looks import listed_folder
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.script_variable import is_harmless
+from assistant.recover.shell.folders import listed_folder
 from assistant.schedulers.slurm_spec import exports_plainly
 
 BOOKS = re.compile(r"(?:read_?me|how_?to|usage|running|notes?|instructions)(?:\.(?:md|txt|rst|org))?", re.IGNORECASE)

@@ -19,7 +19,7 @@ from assistant.recover.checkpoints.names import name_form
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import LOADS
 from assistant.recover.scoped_names import Scope
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from assistant.recover.job_program import JobProgram
 from assistant.recover.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.repeated_writes import LOG_FOLDERS, LOG_NAME
-from assistant.recover.shell_tree import (
+from assistant.recover.shell.tree import (
     Link,
     Statement,
     TreeCommand,

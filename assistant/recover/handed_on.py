@@ -15,7 +15,7 @@ from assistant.recover.file_uses import file_uses
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.load_calls import SAVES
 from assistant.recover.restart import ARGS, RESUME_FROM, STEP
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 _PATH_VARIABLES = re.compile(rf"\b(?:{RESUME_FROM}|{STEP})\b")

@@ -6,7 +6,7 @@ import configparser
 import re
 from collections.abc import Mapping
 
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 
 __all__ = ["INI_SUFFIXES", "ini_tables"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from assistant.recover.framework_rules import RULES, FrameworkRule, Row
 from assistant.recover.job_program import CONFIGS, JobProgram, Option
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 
 COMMAND_WORDS = 14
 """Words of a launch among which its command stands: `srun` and `torchrun` come with options of their own."""

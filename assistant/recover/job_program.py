@@ -21,10 +21,9 @@ from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
 from assistant.recover.imported_modules import imported_modules
 from assistant.recover.ini_files import INI_SUFFIXES, ini_tables
-from assistant.recover.owner_looks import file_test, listed_folder, table_text
-from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ReadingLimit
+from assistant.recover.shell.branches import FileTest
+from assistant.recover.shell.folders import UNRESOLVED, FolderView, file_test, listed_folder, table_text
+from assistant.recover.shell.words import ASSIGNMENT, ReadingLimit
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, parse_source, syntax_tree
 from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 

@@ -24,7 +24,7 @@ from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.resume import resume_way, stage_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.stages import Stage
 from assistant.schedulers.slurm_parts import SEPARATOR
 from assistant.schedulers.slurm_spec import repeat_doubt

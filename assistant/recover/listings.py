@@ -10,7 +10,7 @@ from pathlib import Path
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import BASE_NAMES, enclosing_functions, in_loop
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.job_program import JobProgram
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 SAVED_NAMES = re.compile(

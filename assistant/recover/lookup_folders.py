@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from assistant.records import Job
 from assistant.recover.batch_script import Launch
-from assistant.recover.containers import RUNTIMES
 from assistant.recover.job_program import FileReader, job_environment, job_launches
 from assistant.recover.modulefiles import VariableFolder, modulefile_folders, modulefile_settings
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import RUNTIMES, UNRESOLVED
 from assistant.watch.outages import MOST_CHARACTERS
 
 __all__ = ["Lookup", "LookupKind", "MissingName", "lookup_of", "missing_name"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from assistant.recover.batch_script import Launch
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 
 __all__ = ["DEFAULT_FOLDERS", "VariableFolder", "modulefile_folders", "modulefile_settings"]
 

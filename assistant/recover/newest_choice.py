@@ -17,8 +17,7 @@ from pathlib import Path
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import BASE_NAMES
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.trainer_source import MOST_DEPTH, TrainerSource, dotted
 
 BY_AGE = re.compile(r"int|getmtime|getctime|st_mtime|st_ctime|st_mtime_ns")

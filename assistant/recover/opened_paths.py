@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.load_calls import innermost_function
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
 
 __all__ = ["OpenedPath", "opened_paths"]

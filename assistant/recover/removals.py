@@ -13,7 +13,7 @@ from assistant.recover.file_uses import FileUses, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import DELETES, LISTS, is_repeated
 from assistant.recover.load_calls import PRESENT, about_saves, is_after_training, is_for_beginning, training_functions
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, source_call
 from assistant.recover.tracker_reads import from_elsewhere
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree

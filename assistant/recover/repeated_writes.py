@@ -21,7 +21,7 @@ from assistant.records import Job
 from assistant.recover.file_uses import ARCHIVES, OPENS, FileUses, argument_of, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.joblog import log_lines
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, Texts
 from assistant.recover.trainer_source import dotted
 from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within

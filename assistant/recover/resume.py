@@ -61,8 +61,7 @@ from assistant.recover.resume_plan import leads_astray
 from assistant.recover.resume_variable import OPEN, way_by_variable
 from assistant.recover.script_arguments import with_script_arguments
 from assistant.recover.several_programs import begins_anew, deciding_way
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker, restores_latest
 from assistant.recover.trainer_options import (

@@ -18,8 +18,7 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import innermost_function, is_after_training, training_functions
 from assistant.recover.load_proof import asks_only, checkpoint_argument, comes_from, gives_back_a_count, is_set_again, parameters_of
 from assistant.recover.removals import removed_by
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.trainer_options import file_name, imports
 from assistant.recover.trainer_source import SourceCall, TrainerSource, syntax_tree, truth
 

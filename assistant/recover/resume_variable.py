@@ -41,8 +41,7 @@ from assistant.recover.script_variable import (
     is_harmless,
     usage_line,
 )
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
 from assistant.schedulers.slurm_spec import exports_plainly
 

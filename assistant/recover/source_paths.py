@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram, normalised
 from assistant.recover.scoped_names import Scope, ScopedNames
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, truth
 
 MOST_TEXTS = 8

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from assistant.processes import NAME
+from assistant.processes import NAME as VARIABLE_NAME
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.job_program import JobProgram
 from assistant.recover.lost_environment import key_read
@@ -78,7 +78,7 @@ def _variables(program: JobProgram) -> dict[str, StartSetting]:
         own = [name for name in source.environment.get(VARIABLE, "").split(",") if name]
         for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
             name = source.value(key_read(source, node))
-            if not isinstance(name, str) or not NAME.fullmatch(name):
+            if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name):
                 continue
             default = source.value(node.args[1]) if isinstance(node, ast.Call) and len(node.args) > 1 else None
             value = source.environment.get(name, default) if name not in own else default

@@ -16,8 +16,7 @@ from pathlib import Path
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import BASE_NAMES, is_after_training
-from assistant.recover.shell_folders import normal
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.trainer_source import UNPARSED, SourceCall, TrainerSource, dotted, syntax_tree
 
 TRACKER_NAME = re.compile(

@@ -16,7 +16,7 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import in_loop
 from assistant.recover.restart import takes_arguments
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from assistant.recover.declared_options import UNKNOWN, DeclaredOption, looped_names, note_declared, read_arguments
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 
 MOST_SOURCE_BYTES = 2 << 20
 MOST_NODES = 400_000

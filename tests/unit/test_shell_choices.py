@@ -20,11 +20,9 @@ from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.job_program import FileReader, programs_now, programs_of, saves_nothing
 from assistant.recover.job_reading import read_script
-from assistant.recover.owner_looks import listed_folder
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_plan import ResumePlan, resume_plan
-from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED, FolderView, listed_folder
 
 FILE = Path(__file__).parents[1] / "cases" / "checkpoints" / "shell_choices.toml"
 CASES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["case"]

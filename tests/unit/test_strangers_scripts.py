@@ -20,7 +20,7 @@ from assistant.recover.job_program import programs_of, saves_nothing
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_source import parse_source
 

@@ -26,11 +26,11 @@ from assistant.engine.evidence.storage import MOST_ASKED, MOST_OTHERS, comparabl
 from assistant.engine.gather import ask, caused_outside
 from assistant.errors import NightshiftError
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
-from assistant.recover.containers import RUNTIMES, Container
 from assistant.recover.job_program import MOST_FILE_BYTES, FileReader, programs_of
 from assistant.recover.launches import launch_paths, never_began
 from assistant.recover.lookup_folders import Lookup, LookupKind, MissingName, lookup_of, missing_name
 from assistant.recover.opened_paths import OpenedPath, opened_paths
+from assistant.recover.shell.folders import RUNTIMES, Container
 from assistant.recover.situation import AVOIDED
 from assistant.recover.trainer_source import parse_source
 from assistant.untrusted import LOOK_S, read_whole, reading_as, status_of, within

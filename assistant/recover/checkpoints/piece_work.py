@@ -8,7 +8,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
 from assistant.recover.finished_pieces import pieces_of_script
 from assistant.recover.job_program import FileReader
-from assistant.recover.shell_words import joined_path
+from assistant.recover.shell.words import joined_path
 
 __all__ = ["with_piece_work"]
 

@@ -13,7 +13,7 @@ from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, 
 from assistant.recover.checkpoints.save_options import SaveFolder, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.watch.progress import tells_of_save
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"

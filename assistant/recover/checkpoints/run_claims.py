@@ -19,7 +19,7 @@ from assistant.logs.attempt import STREAMS
 from assistant.records import Job
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.joblog import logs_of
-from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, read_end_from, read_start, status_of
 
 PART_BYTES = 64 << 10

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from assistant.recover.file_uses import file_uses
 from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 SAVE_OPTIONS = (

@@ -34,8 +34,8 @@ from assistant.recover.checkpoints.silence import (
 from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
 from assistant.recover.checkpoints.walks import Walk, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
-from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.pinned_folder import JOB_ID, as_another_job, moved_folder
+from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import reading_as, status_of
 

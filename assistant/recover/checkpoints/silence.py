@@ -16,7 +16,7 @@ from assistant.recover.checkpoints.own_folders import OtherRuns
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.traces import new_series
 from assistant.recover.checkpoints.walks import WALK_ENTRIES, changed_at
-from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
 __all__ = ["made_and_left_empty", "never_saved_beside", "trains", "unknown_layout", "unmounted_folder"]

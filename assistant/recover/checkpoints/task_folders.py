@@ -16,7 +16,7 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.joblog import logs_of
-from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, status_of
 
 __all__ = ["folder_of_task", "late_margin_s"]

@@ -19,8 +19,7 @@ from assistant.recover.checkpoints.layout import LAST_NUMBER, step_of_form
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.place import FAILED, Place
 from assistant.recover.checkpoints.walks import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
-from assistant.recover.owner_looks import CLOCKS_APART
-from assistant.recover.shell_folders import normal
+from assistant.recover.shell.folders import CLOCKS_APART, normal
 from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 
 MOST_LINES = 2_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.layout import SET_ASIDE, could_be_checkpoint, entries
-from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, status_of
 
 WALK_S = 10.0

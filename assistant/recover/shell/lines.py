@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from assistant.errors import ContentError
 from assistant.linear_patterns import linear_pattern
-from assistant.recover.shell_folders import Collation, Unresolved, version_key
+from assistant.recover.shell.folders import Collation, Unresolved, version_key
 
 MOST_PATTERN = 400
 _NUMBER = r"\s{0,400}(-?\d{0,40}(?:\.\d{0,40})?)"

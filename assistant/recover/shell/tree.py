@@ -1,7 +1,7 @@
 """The structure of a shell script: its commands within loops, tests and chains, with the words as they are written. Pure.
 
 A safe subset of bash, made for proofs: whoever meets anything else raises `Unread`, and what is not read proves nothing. Nothing is
-filled in; `shell_commands` does that where the values count and the structure does not.
+filled in; `commands` does that where the values count and the structure does not.
 """
 
 from __future__ import annotations

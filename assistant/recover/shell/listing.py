@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.shell_arithmetic import Arithmetic
-from assistant.recover.shell_folders import (
+from assistant.recover.shell.folders import (
     MAGIC,
     MOST_FOUND,
     Collation,
@@ -21,7 +20,8 @@ from assistant.recover.shell_folders import (
     plain,
     version_key,
 )
-from assistant.recover.shell_lines import Line, Stream, options_of
+from assistant.recover.shell.lines import Line, Stream, options_of
+from assistant.recover.shell.parameters import Arithmetic
 
 MOST_DEPTH = 8
 """Folders below one another that `find` is followed through."""

@@ -12,18 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from assistant.recover.containers import Container
-from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_changes import may_have_changed
-from assistant.recover.shell_folders import FolderView, Unresolved, plain, protected
-from assistant.recover.shell_parameters import arithmetic, expanded
-from assistant.recover.shell_pipeline import SimpleCommand, printed
+from assistant.recover.shell.branches import FileTest, may_have_changed
+from assistant.recover.shell.folders import UNRESOLVED, Container, FolderView, Unresolved, plain, protected
+from assistant.recover.shell.parameters import arithmetic, expanded
+from assistant.recover.shell.pipeline import SimpleCommand, printed
 
 if TYPE_CHECKING:
     from assistant.recover.batch_script import Launch
 
-UNRESOLVED = "\ufffc"
-"""Stands in a word for what cannot be told without running the script."""
 MOST_WORD = 20_000
 MOST_WORDS_READ = 50_000
 """Words and operators of a script with all rounds and calls; the rest is not read."""

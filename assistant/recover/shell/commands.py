@@ -10,16 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.recover.shell_assignments import assign
-from assistant.recover.shell_branches import Branches
-from assistant.recover.shell_builtins import DECLARATIONS, arithmetic_command, counted_in, set_scalar
-from assistant.recover.shell_changes import may_have_changed
-from assistant.recover.shell_words import (
+from assistant.recover.shell.branches import Branches, may_have_changed
+from assistant.recover.shell.builtins import DECLARATIONS, arithmetic_command, assign, counted_in, set_scalar
+from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.shell.words import (
     ASSIGNMENT,
     ENDS,
     LETTERS_A_WORD,
     MOST_WORDS_READ,
-    UNRESOLVED,
     Scanner,
     ShellState,
     here_document,
