@@ -225,7 +225,7 @@ def advice_for(
 
 
 def _cost(job: Job, inventory: Inventory | None) -> SaveCost:
-    from assistant.recover.checkpoints.cost import save_cost
+    from assistant.recover.checkpoints.interval import save_cost
     from assistant.recover.joblog import log_lines
 
     metrics = job.work_dir / "metrics.jsonl" if job.work_dir is not None else None

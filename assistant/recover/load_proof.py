@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from assistant.recover.checkpoints.pickles import EPOCH_KEYS, STEP_KEYS
+from assistant.recover.checkpoints.files import EPOCH_KEYS, STEP_KEYS
 from assistant.recover.file_uses import LOADERS, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import enclosing_functions

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from assistant.logs.spikes import is_no_number
 from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.layout import counts_steps
-from assistant.recover.checkpoints.walks import Walk
+from assistant.recover.checkpoints.own_folders import Walk
 from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
 from assistant.watch.progress import NOT_A_NUMBER_STEPS
 

@@ -30,8 +30,8 @@ from assistant.logs.reading import blocks, open_log
 from assistant.logs.tail import LogFollower, last_lines
 from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
-from assistant.recover.checkpoints.cost import save_cost
 from assistant.recover.checkpoints.forms import file_problem
+from assistant.recover.checkpoints.interval import save_cost
 from assistant.recover.checkpoints.inventory import COMPARED, _compared, inventory, last_healthy
 from assistant.recover.checkpoints.trackers import tracker
 from assistant.recover.joblog import log_lines

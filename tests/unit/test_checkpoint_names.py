@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from assistant.records import Job, JobSpec, JobState
+from assistant.recover.checkpoints.files import epoch_inside, step_inside
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, entries
 from assistant.recover.checkpoints.names import is_opaque, is_rolling, number_in, run_prefix
-from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart

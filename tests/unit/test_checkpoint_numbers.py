@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assistant.recover.checkpoints.arrays import MOST_BYTES, number_problem
 from assistant.recover.checkpoints.inventory import inventory, last_healthy, without_lost_numbers
-from assistant.recover.checkpoints.numbers import MOST_BYTES, number_problem
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD, LOST = np.linspace(-1, 1, 200, dtype="<f4"), np.full(200, np.nan, "<f4")

@@ -12,8 +12,8 @@ import pytest
 
 from assistant.records import Job, JobState
 from assistant.records.jobs import OpenFile, ProcessReport
+from assistant.recover.checkpoints.place import named_folders
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
-from assistant.recover.checkpoints.traces import named_folders
 from tests.unit.logged_job import START, job_in, write
 
 ENDED = START + timedelta(minutes=30)

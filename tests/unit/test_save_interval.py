@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.recover.checkpoints.cost import save_cost
-from assistant.recover.checkpoints.interval import SaveCost, advise, daly, lost_share, of_cluster, of_task, young
+from assistant.recover.checkpoints.interval import SaveCost, advise, daly, lost_share, of_cluster, of_task, save_cost, young
 from assistant.recover.checkpoints.inventory import inventory
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

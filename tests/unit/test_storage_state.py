@@ -15,7 +15,7 @@ from assistant.engine.evidence.file_systems import full_words
 from assistant.engine.evidence.missing_data import missing_folder
 from assistant.engine.evidence.storage import still_read_only, storage_words
 from assistant.ports import Reply
-from assistant.recover.saved_into import saved_into
+from assistant.recover.checkpoints.place import saved_into
 from assistant.tools.storage import _PROGRAM, _all_rows, _rows
 
 MOUNTS = """\

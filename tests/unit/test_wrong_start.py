@@ -30,7 +30,7 @@ from assistant.records import (
     hold_comment,
     run_of,
 )
-from assistant.recover.checkpoints.walks import new_checkpoints
+from assistant.recover.checkpoints.own_folders import new_checkpoints
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.wrong_start import Saves, proof_of_lost_numbers, proof_of_wrong_start, saves_since, unwritten_words

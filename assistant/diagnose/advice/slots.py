@@ -68,7 +68,7 @@ from assistant.diagnose.readers.origin import (
 )
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
-from assistant.recover.saved_into import saved_into
+from assistant.recover.checkpoints.place import saved_into
 
 _FUNCTION = re.compile(
     r"(?:([\w.<>]{1,120})\(\)|([\w.]{1,120})) (?:got (?:an unexpected|multiple|some)|missing \d|takes (?:\d|from|no|exactly|at))"

@@ -17,8 +17,8 @@ from assistant.engine.gather import ask, caused_outside
 from assistant.errors import InputError, NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, Whereabouts
 from assistant.recover.checkpoints.names import name_form
+from assistant.recover.checkpoints.place import saved_into
 from assistant.recover.joblog import log_lines
-from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AWAY
 from assistant.untrusted import LOOK_S, is_folder, is_regular, list_folder, reading_as, status_of, within
 from assistant.watch.outages import NOT_THERE, PATH, unescaped_lines

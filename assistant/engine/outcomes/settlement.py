@@ -31,9 +31,9 @@ from assistant.records import (
     Outcome,
     tags_in,
 )
+from assistant.recover.checkpoints.own_folders import new_checkpoints
 from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.checkpoints.walks import new_checkpoints
 from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points

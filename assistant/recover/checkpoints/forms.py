@@ -1,17 +1,27 @@
-"""What one file of a checkpoint is by its first bytes, whatever its suffix says, and whether it is whole as far as its form tells.
+"""The form of a file, by its first bytes and by the other checkpoints of its series.
+
+What one file of a checkpoint is by its first bytes, whatever its suffix says, and whether it is whole as far as its form tells.
 
 Three answers: something is wrong with it; nothing speaks against it, by a reader of its form; or no reader knows its form, so that
 it was not judged. Nothing is unpickled.
+
+What the other checkpoints of a series say of a file whose form no reader knows: its beginning, size, end, header and zeros.
+
+A program that writes a form of its own writes each of its checkpoints in it. What is alike in all others and differs in one is
+damage of that one; where nothing differs they speak for it. Where the others do not agree among themselves, nothing follows.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.recover.checkpoints.digests import digest_line, enclosed_digest, line_agrees, sidecar_problem
 from assistant.recover.checkpoints.files import (
     HDF5_HEAD,
     HEADER_LIMIT_BYTES,
@@ -22,12 +32,18 @@ from assistant.recover.checkpoints.files import (
     safetensors_problem,
     zip_problem,
 )
-from assistant.recover.checkpoints.names import SUFFIXES
+from assistant.recover.checkpoints.layout import Entry
+from assistant.recover.checkpoints.names import SUFFIXES, name_form, run_prefix
+from assistant.recover.checkpoints.shards import IGNORED_BYTES, SHRUNK_SHARE, role
 from assistant.recover.checkpoints.streams import (
     LZ4_MAGIC,
     ZSTD_MAGIC,
     StreamVerdict,
+    digest_line,
+    enclosed_digest,
+    line_agrees,
     lz4_problem,
+    sidecar_problem,
     stream_name,
     stream_verdict,
     zstd_problem,
@@ -215,3 +231,264 @@ def _by_line(file: io.FileIO, head: bytes, size: int, read_bytes: int) -> FileVe
     if line_agrees(file, line):
         return FileVerdict()
     return FileVerdict(f"is damaged: what follows its first line has another {names}", is_doubtful=not line.is_named)
+
+
+NEAREST_BEFORE, NEAREST_BEHIND = 8, 4
+"""Checkpoints of a series before and behind one that are compared with it."""
+SERIES_HEAD_BYTES = 512
+SHARED_BYTES = 4
+"""So many first bytes in common are a signature."""
+HEADER_BYTES = 64
+"""Within so many bytes a header tells the length of what follows it, which begins within the next few."""
+LONGEST_HEADER = 4096
+END_BYTES = 16
+SHARED_END = 2
+ROUGH_SHARE = 0.1
+"""Sizes of a series that differ by more than this share, and do not only grow, do not show whether one was cut short."""
+FEWEST_GROWN, FEWEST_RISEN = 4, 3
+"""Sizes that rise from one to the next by little, or by much: of fewer that is chance."""
+SLACK_BYTES = 256
+"""By so much a small file may fall below all before it without being called cut short."""
+ZERO_BLOCK = 4096
+FIELDS = (("little", 4), ("little", 8), ("big", 4), ("big", 8))
+DIGITS = re.compile(rb"[0-9a-fA-F]{32,128}\s")
+
+
+class SeriesVerdict(NamedTuple):
+    """What a series says of one of its files."""
+
+    damage: str = ""
+    """What shows that it is damaged; empty where nothing does."""
+    lacking: str = ""
+    """Why the series does not speak for it; empty where it does."""
+    grounds: tuple[str, ...] = ()
+    """What speaks for it, in plain words."""
+    differs: bool = False
+    """Whether what is lacking is a difference from the others, which agree among themselves."""
+
+
+class _Length(NamedTuple):
+    """A number in a header that is the length of what follows the header."""
+
+    place: int
+    order: str
+    width: int
+    header: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The two ends of a file."""
+
+    path: Path
+    step: int
+    size: int
+    head: bytes
+    end: bytes
+
+    @property
+    def form(self) -> str:
+        """The name of its form where it has a signature that is known, or begins with digits; else empty."""
+        return form_name(self.head, self.size) or ("a line of digits" if DIGITS.match(self.head) else "")
+
+    def number(self, field: _Length) -> int:
+        """Return the number at a place of its header."""
+        return int.from_bytes(self.head[field.place : field.place + field.width], "little" if field.order == "little" else "big")
+
+    def lengths(self) -> frozenset[_Length]:
+        """Return the numbers in its header that may be the length of what follows."""
+        fields = set()
+        for order, width in FIELDS:
+            for place in range(min(HEADER_BYTES, len(self.head) - width)):
+                field = _Length(place, order, width, 0)
+                header = self.size - self.number(field)
+                if place + width <= header <= min(LONGEST_HEADER, self.size // 2):
+                    fields.add(field._replace(header=header))
+        return frozenset(fields)
+
+
+def series_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], *, read_bytes: int) -> SeriesVerdict:
+    """Return what the series of a checkpoint says of one of its files that was not judged.
+
+    Args:
+        entry: The checkpoint.
+        name: Of the file in it.
+        neighbours: The checkpoints of its folder, oldest first; it may be among them.
+        read_bytes: How much may be read to look for digests and for blocks of zeros.
+    """
+    own = _look(entry, name)
+    looks = [
+        look for sister, inner in _sisters(entry, name, neighbours) if (look := _look(sister, inner)) is not None and any(look.head)
+    ]
+    if own is None or not looks:
+        return SeriesVerdict(lacking="no other checkpoint of its series is there to compare it with")
+    alike = [look for look in looks if _are_alike(own, look)]
+    if not alike:
+        return _of_other_form(own, looks)
+    unlike = [look for look in looks if look.step < own.step and look not in alike]  # one behind it may be what was torn
+    if unlike:
+        return SeriesVerdict(lacking=f"{len(unlike)} of {len(looks)} others of its series, before it, do not begin as it does")
+    begins = f"{len(alike)} other{'s' if len(alike) > 1 else ''} of its series begin{'' if len(alike) > 1 else 's'} as it does"
+    header = _header_verdict(own, alike)
+    size = SeriesVerdict() if header.grounds else _size_verdict(own, alike)
+    verdicts = [header, size, _end_verdict(own, alike)]
+    if read_bytes >= own.size:
+        verdicts.append(_content_verdict(own, alike[0], read_bytes))
+    against = next((verdict for verdict in verdicts if verdict.damage), None) or next(
+        (verdict for verdict in verdicts if verdict.lacking), None
+    )
+    return against or SeriesVerdict(grounds=(begins, *header.grounds, *size.grounds))
+
+
+def ends_in_zeros(entry: Entry, name: str, neighbours: Sequence[Entry]) -> bool:
+    """Tell whether the end of a file is zeros, and that of the nearest others of its series is not: it was never written."""
+    if not _has_zero_end(entry.file(name)):
+        return False
+    ends = [_has_zero_end(sister.file(inner)) for sister, inner in _sisters(entry, name, neighbours)[:2]]
+    return bool(ends) and not any(ends)
+
+
+def _has_zero_end(path: Path) -> bool:
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - ZERO_BLOCK))
+            return size > ZERO_BLOCK and not any(file.read(ZERO_BLOCK))
+    except OSError:
+        return False
+
+
+def fails_alone(entry: Entry, name: str, neighbours: Sequence[Entry], *, read_bytes: int) -> bool:
+    """Tell whether a file fails a check that the nearest others of its series pass, or that no other is there to be asked."""
+    sisters = _sisters(entry, name, neighbours)[:2]
+    verdicts = [file_verdict(sister.file(inner), read_bytes=read_bytes) for sister, inner in sisters]
+    return not verdicts or any(not verdict.problem and not verdict.unread for verdict in verdicts)
+
+
+def _sisters(entry: Entry, name: str, neighbours: Sequence[Entry]) -> list[tuple[Entry, str]]:
+    """Return the nearest other checkpoints of a series with the file of the same role in each; those before come first."""
+    form, run, file_role = name_form(entry.path.name), run_prefix(entry.path.name), role(entry, name)
+    series = []
+    for neighbour in neighbours:
+        if neighbour.path == entry.path or neighbour.format is not entry.format or neighbour.temporary:
+            continue
+        if name_form(neighbour.path.name) != form or run_prefix(neighbour.path.name) != run:
+            continue
+        single = len(neighbour.files) == 1 == len(entry.files)
+        inner = next(
+            (path for path, stat in neighbour.files.items() if stat.size and (single or role(neighbour, path) == file_role)), None
+        )
+        series += [(neighbour, inner)] if inner is not None else []
+    earlier = [pair for pair in reversed(series) if pair[0].step < entry.step]
+    later = [pair for pair in series if pair[0].step > entry.step]
+    return [*earlier[:NEAREST_BEFORE], *later[:NEAREST_BEHIND]]
+
+
+def _look(entry: Entry, name: str) -> _Look | None:
+    try:
+        with open_regular(entry.file(name)) as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(SERIES_HEAD_BYTES)
+            file.seek(max(0, size - END_BYTES))
+            return _Look(entry.file(name), entry.step, size, head, file.read(END_BYTES))
+    except OSError:
+        return None
+
+
+def _are_alike(first: _Look, second: _Look) -> bool:
+    """Tell whether two files begin in one form: the same signature, or the same first bytes."""
+    if first.form or second.form:
+        return first.form == second.form
+    begin = first.head[:SHARED_BYTES]
+    return begin == second.head[:SHARED_BYTES] and len(set(begin)) > 1
+
+
+def _of_other_form(own: _Look, looks: Sequence[_Look]) -> SeriesVerdict:
+    """Return what follows for a file that begins as none of its series does."""
+    agree = all(_are_alike(looks[0], look) for look in looks) and (len(looks) > 1 or bool(looks[0].form))
+    if not agree:
+        return SeriesVerdict(lacking="the files of its series have no beginning in common")
+    form = f"are {looks[0].form}" if looks[0].form else f"begin with {looks[0].head[:8]!r}"
+    sisters = f"the {len(looks)} others of its series" if len(looks) > 1 else "the other one of its series"
+    return SeriesVerdict(f"begins with {own.head[:8]!r}, where {sisters} {form if len(looks) > 1 else form.replace('are', 'is')}")
+
+
+def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
+    """Compare a size with those before it, else with those behind it."""
+    before = [look.size for look in sorted(alike, key=lambda look: look.step) if look.step < own.step]
+    sizes = before or [look.size for look in alike]
+    low, spread = min(sizes), max(sizes) - min(sizes)
+    is_rough = spread > ROUGH_SHARE * max(sizes)
+    rises = [after - first for first, after in pairwise(before)]
+    if rises and min(rises) >= 0 and len(before) >= (FEWEST_RISEN if is_rough else FEWEST_GROWN):
+        # what grows goes on growing; by so much as it rose at once it may fall, where that is little
+        low = before[-1] + int(SHRUNK_SHARE * min(rises)) if is_rough else before[-1]
+        spread = 0 if is_rough else min(SLACK_BYTES, max(rises))
+    elif is_rough and not (rises and min(rises) >= 0 and own.size >= before[-1]):
+        return SeriesVerdict(lacking="the sizes of its series differ too much to show whether it was cut short")
+    elif len(before) == 1 < len(alike):
+        spread = low // 50  # of one that was saved behind it little can be missing
+    if own.size >= low - spread:
+        return SeriesVerdict(grounds=("its size agrees with theirs",))
+    sisters = f"{'all' if len(sizes) > 1 else 'the one'} {'before' if before else 'behind'} it"
+    words = f"has {own.size:,} bytes, {sisters} at least {low:,}"
+    if not before and (own.size >= low * SHRUNK_SHARE or low - own.size <= IGNORED_BYTES):
+        return SeriesVerdict(grounds=("its size is close to theirs",))
+    if before and len(sizes) > 1 and not is_rough and own.size < low - max(2 * spread, SLACK_BYTES):
+        return SeriesVerdict(damage=words)
+    return SeriesVerdict(lacking=f"it {words}", differs=True)
+
+
+def _header_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
+    """Compare the length that the headers of a series tell with what follows this one's."""
+    if any(own.lengths() & look.lengths() for look in alike if look.size != own.size):
+        return SeriesVerdict(grounds=("its header tells its length",))
+    shared = frozenset.intersection(*(look.lengths() for look in alike))
+    if len(alike) < 2 or not shared or own.lengths() & shared:
+        return SeriesVerdict()
+    needed = min(own.number(field) + field.header for field in shared)
+    if own.size < needed < own.size * 1000:
+        return SeriesVerdict(damage=f"was cut short: its header needs {needed:,} bytes, the file has {own.size:,}")
+    return SeriesVerdict(lacking="its header does not tell its length, as those of its series do", differs=True)
+
+
+def _end_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
+    """Compare the last bytes, where those of all others are the same."""
+    if len(alike) < 2:
+        return SeriesVerdict()
+    shared = {look.end[-SHARED_END:] for look in alike}
+    end = next(iter(shared))
+    if len(shared) > 1 or len(set(end)) == 1 or own.end.endswith(end):
+        return SeriesVerdict()
+    return SeriesVerdict(lacking=f"it does not end with {end!r}, as all of its series do", differs=True)
+
+
+def _content_verdict(own: _Look, nearest: _Look, read_bytes: int) -> SeriesVerdict:
+    """Compare what only a pass through two files shows: a digest that one has and the other lacks, and blocks of zeros."""
+    try:
+        with open_regular(nearest.path) as file:
+            digest = enclosed_digest(file, nearest.size) if nearest.size <= read_bytes else ""
+        zeros = _zero_bytes(own.path)
+        usual = _zero_bytes(nearest.path) if zeros and nearest.size <= read_bytes else zeros
+    except OSError:
+        return SeriesVerdict(lacking="its series cannot be read")
+    if digest:
+        return SeriesVerdict(f"is damaged: of {nearest.path.name} {digest}, of this one not")
+    if zeros > usual + ZERO_BLOCK:
+        return SeriesVerdict(lacking=f"it holds {zeros:,} zeros in a row, {nearest.path.name} no more than {usual:,}", differs=True)
+    return SeriesVerdict()
+
+
+def _zero_bytes(path: Path) -> int:
+    """Return the length of the longest row of blocks of a file that hold nothing but zeros."""
+    longest = row = 0
+    with open_regular(path) as file:
+        while block := file.read(ZERO_BLOCK * 256):
+            if not block.count(0) >= ZERO_BLOCK:
+                row = 0
+                continue
+            for at in range(0, len(block), ZERO_BLOCK):
+                piece = block[at : at + ZERO_BLOCK]
+                row = row + len(piece) if not any(piece) else 0
+                longest = max(longest, row)
+    return longest

@@ -16,17 +16,19 @@ from pathlib import Path, PurePosixPath
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
-from assistant.recover.checkpoints.arrays import array_problems
-from assistant.recover.checkpoints.dcp import shard_content_problems
-from assistant.recover.checkpoints.forms import FileVerdict, file_verdict
+from assistant.recover.checkpoints.arrays import array_problems, number_problem, shard_content_problems
+from assistant.recover.checkpoints.forms import FileVerdict, ends_in_zeros, fails_alone, file_verdict, series_verdict
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
 from assistant.recover.checkpoints.names import SUFFIXES, run_prefix, says_epoch
-from assistant.recover.checkpoints.numbers import number_problem
-from assistant.recover.checkpoints.second_names import second_names, with_common_steps
-from assistant.recover.checkpoints.series import ends_in_zeros, fails_alone, series_verdict
-from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
-from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
-from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, Tracker, checkpoint_state, tracker
+from assistant.recover.checkpoints.shards import UNTOLD, missing_problems, shard_count_problem, size_problems
+from assistant.recover.checkpoints.trackers import (
+    TENSORFLOW_TRACKER,
+    Tracker,
+    checkpoint_state,
+    second_names,
+    tracker,
+    with_common_steps,
+)
 from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
 
 READ_BYTES = 1 << 30
@@ -77,7 +79,7 @@ class Inventory:
     second_names: Mapping[Path, Path] = field(default_factory=dict)
     """Other names of its checkpoints, with the checkpoint that each is: `last.pth.tar` with `checkpoint-5.pth.tar`."""
     save_ends: Mapping[Path, str] = field(default_factory=dict)
-    """What the job itself shows of its last saves, that they had ended: from `save_ends`."""
+    """What the job itself shows of its last saves, that they had ended: from `search_outcome`."""
 
     def own_name(self, path: PurePosixPath) -> PurePosixPath:
         """Return a path that goes by another name of a checkpoint, or by a link to it, by the checkpoint's own name."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
+from assistant.recover.checkpoints.files import epoch_inside, step_inside
 from assistant.recover.checkpoints.names import (
     SUFFIXES,
     Unit,
@@ -22,7 +23,6 @@ from assistant.recover.checkpoints.names import (
     says_epoch,
     without_suffix,
 )
-from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
 
 

@@ -16,23 +16,31 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.lineage import histories_of
-from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, own_folder
-from assistant.recover.checkpoints.ownership import own_checkpoints
-from assistant.recover.checkpoints.piece_work import with_piece_work
-from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
-from assistant.recover.checkpoints.save_ends import save_ends
+from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, Walk, new_checkpoints, own_folder
+from assistant.recover.checkpoints.ownership import histories_of, own_checkpoints
+from assistant.recover.checkpoints.place import (
+    Place,
+    checkpoint_places,
+    logged_places,
+    named_folders,
+    new_series,
+    place_of,
+    process_places,
+    says_saved,
+    series_place,
+)
 from assistant.recover.checkpoints.save_options import keeps_no_state, only_serves, save_folders, silent_programs
-from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
-from assistant.recover.checkpoints.silence import (
+from assistant.recover.checkpoints.search_outcome import (
+    CheckpointSearch,
+    SaveState,
     made_and_left_empty,
     never_saved_beside,
+    save_ends,
     trains,
     unknown_layout,
     unmounted_folder,
+    with_piece_work,
 )
-from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
-from assistant.recover.checkpoints.walks import Walk, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.pinned_folder import JOB_ID, as_another_job, moved_folder
 from assistant.recover.shell.folders import CLOCKS_APART

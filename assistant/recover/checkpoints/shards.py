@@ -1,16 +1,204 @@
-"""Whether all files of a checkpoint are there: markers, and shards against their own numbering, per format."""
+"""Whether a checkpoint is complete: its files, their sizes and its manifest.
+
+Sizes that give a damaged checkpoint away: empty files, and files smaller than their sisters of this or the previous step.
+
+Checkpoints of assistant.training: the manifest, written last, says which files there must be, of which size and checksum.
+
+Whether all files of a checkpoint are there: markers, and shards against their own numbering, per format.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from assistant.recover.checkpoints.bundles import bundle_problems
-from assistant.recover.checkpoints.dcp import dcp_problems, named
+from assistant.recover.checkpoints.arrays import dcp_problems, named
+from assistant.recover.checkpoints.bundles import bundle_prefix, bundle_problems
+from assistant.recover.checkpoints.files import crc32_of
 from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
-from assistant.recover.checkpoints.manifest import manifest_problems
-from assistant.untrusted import is_folder, is_regular, read_json
+from assistant.untrusted import is_folder, is_regular, open_regular, read_json, whole_number
+
+SHRUNK_SHARE = 0.9
+"""A file smaller than this share of the one of the step before is suspicious; optimiser state never shrinks in a run."""
+SISTER_SHARE = 0.5
+"""The same against the median of the shards beside it, which differ more: a last pipeline stage holds other layers."""
+IGNORED_BYTES = 4096
+"""Differences below this are those of small pickles and JSON."""
+GROWS = re.compile(r"\.(?:json|jsonl|txt|log)$")
+"""Files that grow with the run: `trainer_state.json` holds its history, so an early one is smaller. JSON is parsed instead."""
+MARKERS = re.compile(
+    r"\.step$|(?:^|/|[._-])(?:done|completed?|success|finished|ready|ok|committed|saved|uploaded|synced)(?:\.(?:txt|marker|flag))?$"
+    r"|(?:^|/)__init__\.py$|-unfinished$|\.lock$",
+    re.IGNORECASE,
+)
+"""Files that say by being there, and hold nothing: `DONE`, `_SUCCESS`, `.complete`, `weights.ok`."""
+
+
+DESCRIPTIONS = re.compile(
+    r"\.(?:json|jsonl|txt|md|jinja|ya?ml|model|log|py)$|(?:^|/)(?:_METADATA|_CHECKPOINT_METADATA|_sharding|\.z\w+)$|(?:^|/)array_metadatas/"
+)
+"""Files that describe a checkpoint and hold none of its state: where one is needed, the check of the format asks for it."""
+
+
+def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
+    """Return the files of a checkpoint whose size speaks against it.
+
+    Args:
+        entry: The checkpoint.
+        others: All checkpoints of the same folder, to compare with; it may be among them.
+    """
+    # of a shard without a tensor TensorFlow leaves an empty file, and its index says which
+    indexed = {name for name in entry.files if bundle_prefix(name.rpartition("/")[2])}
+    empty = [name for name, stat in entry.files.items() if stat.size == 0 and name not in indexed and not MARKERS.search(name)]
+    problems = [f"holds empty files: {named(empty)}"] if empty else []
+    normal = _usual_sizes(entry, others)
+    small = [
+        name
+        for name, stat in entry.files.items()
+        if stat.size and not GROWS.search(name) and _shrunk(stat.size, normal.get(role(entry, name)))
+    ]
+    if small:
+        name = small[0]
+        usual = normal[role(entry, name)]
+        about = f"{name} has {entry.files[name].size:,} bytes, in other steps {usual:,}"
+        problems.append(about + (f", and {len(small) - 1} more files are smaller" if len(small) > 1 else ""))
+    if not normal:
+        problems += _odd_sisters(entry)
+    return problems
+
+
+def role(entry: Entry, name: str) -> str:
+    """Return the name of a file without the step, so that it is the same in each checkpoint."""
+    return re.sub(rf"(?<!\d)0*{entry.step}(?!\d)", "#", name) if entry.step else name
+
+
+def _usual_sizes(entry: Entry, others: Sequence[Entry]) -> Mapping[str, int]:
+    """Return the median size of each file over the other checkpoints of this format."""
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for other in others:
+        if other.path == entry.path or other.format is not entry.format or other.temporary:
+            continue
+        for name, stat in other.files.items():
+            if stat.size:
+                sizes[role(other, name)].append(stat.size)
+    # median_high: of two, the larger one; a second cut checkpoint must not make the first look normal
+    return {name: statistics.median_high(found) for name, found in sizes.items()}
+
+
+def _shrunk(size: int, usual: int | None) -> bool:
+    return usual is not None and size < usual * SHRUNK_SHARE and usual - size > IGNORED_BYTES
+
+
+def _odd_sisters(entry: Entry) -> list[str]:
+    """Compare shards among themselves, for a checkpoint that is the only one."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, stat in entry.files.items():
+        if stat.size:
+            groups[re.sub(r"\d+", "#", name)].append(name)
+    problems = []
+    for names in groups.values():
+        if len(names) < 3 or names[0].endswith(".json"):
+            continue
+        usual = int(statistics.median(entry.files[name].size for name in names))
+        odd = [n for n in names if entry.files[n].size < usual * SISTER_SHARE and usual - entry.files[n].size > IGNORED_BYTES]
+        if odd and len(odd) * 4 <= len(names):
+            problems.append(f"{odd[0]} has {entry.files[odd[0]].size:,} bytes, its sister shards about {usual:,}")
+    return problems
+
+
+def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
+    """Return a problem when a checkpoint has fewer data files than others of its format.
+
+    It has one when each of at least two others has more, or when most others have more and none has just these: two saves that
+    were cut short do not excuse each other, a run that went on with fewer ranks does. Descriptions (JSON, text, tokenizers) are not
+    counted, and checkpoints that list their own shards are not compared.
+    """
+    if any(name == ".metadata" or name.endswith("/.metadata") for name in entry.files):
+        return []
+    own = _data_files(entry)
+    alike = [_data_files(o) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    more = [len(names) for names in alike if len(names) > len(own)]
+    if len(more) >= 2 and len(more) == len(alike):
+        return [f"has {len(own)} data files, every other checkpoint has at least {min(more)}"]
+    if len(more) >= 2 and 2 * len(more) > len(alike) and own not in alike:
+        return [f"has {len(own)} data files, most other checkpoints have at least {min(more)}"]
+    return []
+
+
+def _data_files(entry: Entry) -> frozenset[str]:
+    """Return the names of a checkpoint's data files without its step."""
+    return frozenset(name.replace(str(entry.step), "") for name in entry.files if not DESCRIPTIONS.search(name))
+
+
+NAME = "manifest.json"
+NEWEST_VERSION = 2
+XXH3 = "xxh3_64"
+
+
+def manifest_problems(entry: Entry, read_bytes: int) -> list[str]:
+    """Check size and checksum of every file that a manifest lists.
+
+    Args:
+        entry: The checkpoint.
+        read_bytes: How much of its content may be read to compare checksums.
+    """
+    if NAME not in entry.files:
+        return [f"has no {NAME}: the save did not finish, it is written last"]
+    try:
+        said = read_json(entry.file(NAME))
+        version = whole_number(said.get("version", 1))
+        files: dict[str, Mapping[str, Any]] = {str(name): dict(about) for name, about in said["files"].items()}
+        sizes = {name: whole_number(about["size"]) for name, about in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [f"{NAME} cannot be read: the save did not finish"]
+    if version > NEWEST_VERSION:
+        return [f"{NAME} is of version {version}, known is {NEWEST_VERSION}: update Nightshift, or load it with what saved it"]
+    problems = []
+    for name, size in sizes.items():
+        have = entry.files.get(name)
+        if have is None:
+            problems.append(f"{name} is missing")
+        elif have.size != size:
+            problems.append(f"{name} has {have.size:,} bytes, its manifest says {size:,}")
+        elif size <= read_bytes:
+            read_bytes -= size
+            problems += _content_problem(entry, name, files[name])
+    return problems
+
+
+def saves_of(entry: Entry) -> Mapping[str, Any]:
+    """Return what a manifest says of the save's cost; empty where it says nothing.
+
+    Keys: `blocked_s` of the training, `persist_s` in the background, `saved_at` in seconds since 1970.
+    """
+    try:
+        said = read_json(entry.file(NAME)).get("save", {})
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _content_problem(entry: Entry, name: str, about: Mapping[str, Any]) -> list[str]:
+    if "crc32" in about:
+        return [] if crc32_of(entry.file(name)) == about["crc32"] else [_damaged(name, "CRC-32")]
+    if XXH3 in about:
+        from assistant.training.checkpoints.files import of_stream
+
+        with open_regular(entry.file(name)) as stream:
+            value = of_stream(stream, XXH3)
+        if value is None:
+            return [f"{name} cannot be compared: its checksum is {XXH3}; pip install xxhash"]
+        return [] if value == about[XXH3] else [_damaged(name, XXH3)]
+    return [f"{name} has no checksum in {NAME} that is known here"]
+
+
+def _damaged(name: str, checksum: str) -> str:
+    return f"{name} is damaged: its {checksum} is not the one in the manifest"
+
 
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
 ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d{1,18})_mp_rank_(\d{1,18})_(optim|model)_states\.pt$")

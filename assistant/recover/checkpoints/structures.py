@@ -15,7 +15,7 @@ import pickletools
 import re
 import struct
 
-from assistant.recover.checkpoints.pickles import storage_widths, texts_of_pickle
+from assistant.recover.checkpoints.files import storage_widths, texts_of_pickle
 from assistant.recover.checkpoints.streams import StreamVerdict
 from assistant.untrusted import MOST_CONTAINERS
 
