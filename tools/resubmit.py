@@ -16,7 +16,6 @@ from assistant.recover.driver_reruns import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.launches import never_began
-from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
     SKIP_STEPS,
@@ -36,6 +35,7 @@ from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import variable_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
+from assistant.recover.source.settings import repeat_problem
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import resume_of, search_of

@@ -240,8 +240,8 @@ def checked_job(invocation: Invocation, job: Job) -> CheckedJob:
     from assistant.recover.job_reading import log_sources, read_job
     from assistant.recover.joblog import log_lines, logs_of
     from assistant.recover.loaded import loaded_checkpoint
-    from assistant.recover.lost_environment import repeat_problem
     from assistant.recover.resume import resume_way
+    from assistant.recover.source.settings import repeat_problem
 
     if job.spec is None:
         raise ToolError(f"the scheduler keeps no script of job {job.id}, so it cannot be submitted again; check its script by file")

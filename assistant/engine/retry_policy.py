@@ -18,10 +18,10 @@ from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, JobState, Verdict
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
-from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.recover.restart import live_double
 from assistant.recover.situation import situation
+from assistant.recover.source.settings import repeat_problem
 from assistant.store import WENT_ON, Store
 from assistant.store.breaker import Period, last_period, why_open
 from assistant.watch.attempts import STANDING, KnownIncidents

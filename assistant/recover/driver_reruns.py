@@ -10,7 +10,7 @@ from assistant.records import Job
 from assistant.recover.drivers import makes_only_missing, named_jobs, watches_over_jobs
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points
-from assistant.recover.skipped_work import marks_what_is_there, skips_what_is_there
+from assistant.recover.source.reruns import marks_what_is_there, skips_what_is_there
 from assistant.untrusted import reading_as
 
 __all__ = ["LOG_BYTES", "goes_on_words", "jobs_named_by"]

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.records import Job
-from assistant.recover.file_uses import file_uses
 from assistant.recover.job_program import JobProgram, programs_of
-from assistant.recover.load_calls import SAVES
 from assistant.recover.restart import ARGS, RESUME_FROM, STEP
 from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.load_calls import SAVES
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 _PATH_VARIABLES = re.compile(rf"\b(?:{RESUME_FROM}|{STEP})\b")

@@ -19,12 +19,12 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
-from assistant.recover.imported_modules import imported_modules
-from assistant.recover.ini_files import INI_SUFFIXES, ini_tables
 from assistant.recover.shell.branches import FileTest
 from assistant.recover.shell.folders import UNRESOLVED, FolderView, file_test, listed_folder, table_text
 from assistant.recover.shell.words import ASSIGNMENT, ReadingLimit
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, parse_source, syntax_tree
+from assistant.recover.source.declared_settings import INI_SUFFIXES, ini_tables
+from assistant.recover.source.modules import imported_modules
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted, parse_source, syntax_tree
 from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 
 ARGS = "NIGHTSHIFT_ARGS"

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from assistant.recover.declared_options import UNKNOWN
-from assistant.recover.file_uses import LOADERS, FileUses, argument_of, file_uses
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_proof import gives_back_a_count
-from assistant.recover.lost_environment import key_read
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_means import NO, SWITCH, LoadBranch
-from assistant.recover.scoped_names import Scope
-from assistant.recover.source_paths import Caller
-from assistant.recover.start_settings import Read, StartSetting, start_settings, variable_key
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.recover.source.declared_settings import UNKNOWN
+from assistant.recover.source.file_uses import LOADERS, FileUses, argument_of, file_uses
+from assistant.recover.source.load_proof import gives_back_a_count
+from assistant.recover.source.modules import Scope
+from assistant.recover.source.paths import Caller
+from assistant.recover.source.settings import Read, StartSetting, key_read, start_settings, variable_key
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted
 
 MOST_FOLLOWED = 6
 """Names and functions through which a value, or a call, is followed."""

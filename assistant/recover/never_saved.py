@@ -9,7 +9,7 @@ from dataclasses import replace
 from assistant.records import Action, Diagnosis, Job
 from assistant.recover.job_program import JobProgram
 from assistant.recover.job_reading import framework_of
-from assistant.recover.skipped_work import skips_what_is_there
+from assistant.recover.source.reruns import skips_what_is_there
 
 INTERVALS = (
     "save_interval",

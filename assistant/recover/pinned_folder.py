@@ -18,10 +18,10 @@ from assistant.records import Job
 from assistant.recover.changing_names import JOB_ID, AnotherStart, OldText, as_another_job, named_at_start
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
-from assistant.recover.lost_environment import OF_LAUNCHERS, variables_in_source
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.script_variable import NEVER_SET, usage_line
+from assistant.recover.source.settings import OF_LAUNCHERS, variables_in_source
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
 __all__ = ["JOB_ID", "FolderPin", "as_another_job", "folder_pin", "moved_folder", "with_pinned_folder"]

@@ -18,7 +18,7 @@ from assistant.errors import InputError, NightshiftError
 from assistant.records import Job
 from assistant.recover.job_program import FileReader, JobProgram, Option, normalised
 from assistant.recover.joblog import logs_of
-from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
+from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
 from assistant.untrusted import LOOK_S, read_start, reading_as, status_of, within
 
 __all__ = ["RefusedSetting", "refused_numbers", "refused_words", "settings_of"]

@@ -17,33 +17,12 @@ from assistant.records import Job
 from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.directives import read_directives
-from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.listings import LISTS, newest_picks
-from assistant.recover.load_calls import (
-    LOADS,
-    PRESENT,
-    SAVES,
-    TRAINS,
-    about_saves,
-    enclosing_functions,
-    free_words,
-    has_another_source,
-    is_after_training,
-    known_at_run_only,
-    only_file,
-    only_if_there,
-    reads_settings,
-    training_functions,
-)
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
-from assistant.recover.newest_choice import newest_choice
 from assistant.recover.pinned_folder import with_pinned_folder
-from assistant.recover.removals import looks_for_saves, removed_by
 from assistant.recover.resume_argument import argued_way, by_setting
 from assistant.recover.resume_config import config_way
 from assistant.recover.resume_means import (
@@ -62,9 +41,25 @@ from assistant.recover.resume_variable import OPEN, way_by_variable
 from assistant.recover.script_arguments import with_script_arguments
 from assistant.recover.several_programs import begins_anew, deciding_way
 from assistant.recover.shell.folders import UNRESOLVED, normal
-from assistant.recover.stages import Stage, Stages
-from assistant.recover.tracker_reads import reads_tracker, restores_latest
-from assistant.recover.trainer_options import (
+from assistant.recover.source.declared_settings import UNKNOWN
+from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.load_calls import (
+    LOADS,
+    PRESENT,
+    SAVES,
+    TRAINS,
+    about_saves,
+    enclosing_functions,
+    free_words,
+    has_another_source,
+    is_after_training,
+    known_at_run_only,
+    only_file,
+    only_if_there,
+    reads_settings,
+    training_functions,
+)
+from assistant.recover.source.load_proof import (
     file_name,
     foreign_library,
     imports,
@@ -75,7 +70,10 @@ from assistant.recover.trainer_options import (
     torchtitan,
     trainer_calls,
 )
-from assistant.recover.trainer_source import SourceCall, TrainerSource
+from assistant.recover.source.newest_choice import LISTS, newest_choice, newest_picks
+from assistant.recover.source.start_files import looks_for_saves, reads_tracker, removed_by, restores_latest
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource
+from assistant.recover.stages import Stage, Stages
 
 Found = tuple[TrainerSource, SourceCall]
 METADATA = ".metadata"

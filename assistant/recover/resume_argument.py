@@ -14,17 +14,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.records import Job
-from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import may_save
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
 from assistant.recover.joint_settings import load_branch
-from assistant.recover.load_proof import WHOLE, ArgumentProof, proof_of_load
-from assistant.recover.removals import removed_by
 from assistant.recover.restart import with_words
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
 from assistant.recover.resume_number import NUMBER, NUMBERED, number_proof
-from assistant.recover.trainer_options import argued, imports
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.load_proof import WHOLE, ArgumentProof, argued, imports, proof_of_load
+from assistant.recover.source.start_files import removed_by
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 RESUMING = re.compile(
     r"(?:auto_?)?(?:resum|restor|restart|continu)\w{0,30}|ckpt_path|checkpoint_path|load_(?:ckpt|checkpoint)\w{0,12}"

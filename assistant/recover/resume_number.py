@@ -15,12 +15,20 @@ from typing import NamedTuple
 
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import innermost_function, is_after_training, training_functions
-from assistant.recover.load_proof import asks_only, checkpoint_argument, comes_from, gives_back_a_count, is_set_again, parameters_of
-from assistant.recover.removals import removed_by
 from assistant.recover.shell.folders import UNRESOLVED, normal
-from assistant.recover.trainer_options import file_name, imports
-from assistant.recover.trainer_source import SourceCall, TrainerSource, syntax_tree, truth
+from assistant.recover.source.load_calls import innermost_function, is_after_training, training_functions
+from assistant.recover.source.load_proof import (
+    asks_only,
+    checkpoint_argument,
+    comes_from,
+    file_name,
+    gives_back_a_count,
+    imports,
+    is_set_again,
+    parameters_of,
+)
+from assistant.recover.source.start_files import removed_by
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, syntax_tree, truth
 
 NUMBER = "7654321"
 """Of a checkpoint that no script has of its own."""

@@ -19,13 +19,8 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.documented_ways import DocumentedWay, documented_way
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
-from assistant.recover.load_calls import LOADS
-from assistant.recover.load_proof import proof_of_load
-from assistant.recover.lost_environment import requeue_words
-from assistant.recover.option_kinds import value_templates
 from assistant.recover.owner_commands import owner_commands
 from assistant.recover.pinned_folder import folder_pin
-from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
@@ -42,7 +37,10 @@ from assistant.recover.script_variable import (
     usage_line,
 )
 from assistant.recover.shell.folders import UNRESOLVED, normal
-from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
+from assistant.recover.source.load_calls import LOADS
+from assistant.recover.source.load_proof import file_name, imports, megatron, proof_of_load, torchtitan
+from assistant.recover.source.settings import requeue_words, value_templates
+from assistant.recover.source.start_files import removed_by
 from assistant.schedulers.slurm_spec import exports_plainly
 
 WayOf = Callable[[JobProgram], ResumeWay]

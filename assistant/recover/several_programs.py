@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.file_uses import file_uses
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import SAVES
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.trainer_options import foreign_library
+from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.load_calls import SAVES
+from assistant.recover.source.load_proof import foreign_library
 
 OPEN_OR_NONE = (ResumeMeans.NONE, ResumeMeans.UNKNOWN)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.job_program import JobProgram
-from assistant.recover.removals import removals_of
+from assistant.recover.source.start_files import removals_of
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, within
 
 __all__ = ["DESTROYS", "StartLoss", "loss_words", "start_losses"]

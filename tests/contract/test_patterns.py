@@ -61,7 +61,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("recover/installed_trainers.py", "rule.own_configs"): "of the table RULES",
     ("recover/installed_trainers.py", "rule.runs"): "of the table RULES",
     ("recover/loaded.py", "step"): NUMBER,
-    ("recover/lost_environment.py", "PRINTED.format(name=re.escape(name))"): "a constant, and a name behind re.escape",
+    ("recover/source/settings.py", "PRINTED.format(name=re.escape(name))"): "a constant, and a name behind re.escape",
     ("logs/tail.py", "END_OF_ATTEMPT.pattern"): "the constant END_OF_ATTEMPT, for bytes",
     ("recover/shell/builtins.py", "between"): "a class of characters behind re.escape, of field_end()",
     ("recover/shell/lines.py", "letter"): "a literal of the caller",

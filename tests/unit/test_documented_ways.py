@@ -11,8 +11,8 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.documented_ways import documented_way
 from assistant.recover.job_program import FileReader, programs_of
-from assistant.recover.option_kinds import value_templates
 from assistant.recover.resume import resume_way
+from assistant.recover.source.settings import value_templates
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/checkpoints/documented_ways.toml").read_text("utf-8"))["case"]
 SCRIPT = "#!/bin/bash\n#SBATCH -n 2\nsrun python3 x.py\n"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.finished_pieces import pieces_of_script
 from assistant.recover.job_program import FileReader, programs_of
+from assistant.recover.source.finished_pieces import pieces_of_script
 from tests.unit.logged_job import job_in, write
 
 CASES = Path(__file__).parents[1] / "cases" / "finished_pieces"

@@ -11,8 +11,8 @@ import pytest
 
 from assistant.engine.retry_policy import as_the_same_job
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
+from assistant.recover.source.settings import repeat_problem
 from assistant.schedulers.slurm_spec import job_spec
 from assistant.schedulers.slurm_typed import TypedSubmission
 

@@ -19,8 +19,8 @@ from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.first_failure import LastFrame, frame_of
 from assistant.engine.evidence.node_faults import may_list, source_line
 from assistant.records import Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
-from assistant.recover.opened_paths import opened_paths
-from assistant.recover.trainer_source import parse_source
+from assistant.recover.source.load_calls import opened_paths
+from assistant.recover.source.trainer_source import parse_source
 
 FOLDER = Path(__file__).parents[1] / "cases" / "lost_exceptions"
 LOGS = tomllib.loads((FOLDER / "logs.toml").read_text(encoding="utf-8"))["case"]

@@ -187,8 +187,8 @@ main()
 
 
 def test_what_is_loaded_once_the_training_is_over_is_not_where_it_begins() -> None:
-    from assistant.recover.load_calls import is_after_training, training_functions
-    from assistant.recover.trainer_source import parse_source
+    from assistant.recover.source.load_calls import is_after_training, training_functions
+    from assistant.recover.source.trainer_source import parse_source
 
     class Program:
         sources = (parse_source(TRAINED, path="/w/train.py"),)
@@ -207,8 +207,8 @@ def test_what_is_loaded_once_the_training_is_over_is_not_where_it_begins() -> No
 
 
 def test_names_made_from_each_other_are_worked_out_in_a_moment() -> None:
-    from assistant.recover.declared_options import UNKNOWN as ONLY_A_RUN_TELLS
-    from assistant.recover.trainer_source import parse_source
+    from assistant.recover.source.declared_settings import UNKNOWN as ONLY_A_RUN_TELLS
+    from assistant.recover.source.trainer_source import parse_source
 
     lines = [f"a{i} = os.path.join(a{(i + 1) % 6}, a{(i + 2) % 6}, a{(i + 3) % 6}, a{i})" for i in range(6) for _ in range(4)]
     text = "\n".join(lines)

@@ -10,7 +10,7 @@ import pytest
 
 from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.recover.job_program import programs_of
-from assistant.recover.repeated_writes import (
+from assistant.recover.source.reruns import (
     RepeatedWrite,
     WriteDeed,
     lines_reached,

@@ -21,8 +21,8 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.shell.folders import UNRESOLVED
-from assistant.recover.tracker_reads import reads_tracker
-from assistant.recover.trainer_source import parse_source
+from assistant.recover.source.start_files import reads_tracker
+from assistant.recover.source.trainer_source import parse_source
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import setting
-from assistant.recover.trainer_source import UNPARSED, syntax_tree
+from assistant.recover.source.trainer_source import UNPARSED, syntax_tree
 
 LONGEST_QUOTED = 100
 """Characters of an expression that is worth a quotation."""

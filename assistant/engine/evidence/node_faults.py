@@ -29,10 +29,10 @@ from assistant.records import Action, Category, Diagnosis, Incident, Job, Wherea
 from assistant.recover.job_program import MOST_FILE_BYTES, FileReader, programs_of
 from assistant.recover.launches import launch_paths, never_began
 from assistant.recover.lookup_folders import Lookup, LookupKind, MissingName, lookup_of, missing_name
-from assistant.recover.opened_paths import OpenedPath, opened_paths
 from assistant.recover.shell.folders import RUNTIMES, Container
 from assistant.recover.situation import AVOIDED
-from assistant.recover.trainer_source import parse_source
+from assistant.recover.source.load_calls import OpenedPath, opened_paths
+from assistant.recover.source.trainer_source import parse_source
 from assistant.untrusted import LOOK_S, read_whole, reading_as, status_of, within
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import ENDED_BY_ITSELF, is_of_system

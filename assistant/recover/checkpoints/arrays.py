@@ -1,21 +1,16 @@
 """Checkpoints of arrays: torch.distributed.checkpoint, Zarr and TensorStore, and whether the values are numbers.
 
-Whether a checkpoint of torch.distributed.checkpoint (DCP) is whole: its `.metadata` against the bytes of its shards.
+DCP: a shard is a row of segments, each a file of `torch.save` (a zip with a CRC for each part); `.metadata`, written last, lists
+them. So do torchtitan, FSDP and Megatron-Core's `torch_dist`.
 
-A shard is a row of segments, each a file of `torch.save` (a zip with a CRC for each part); `.metadata`, written last, lists them.
-So do torchtitan, FSDP and Megatron-Core's `torch_dist`.
+Zarr and TensorStore, as Orbax (JAX) and the older `zarr` of Megatron-Core write them: JSON documents, the grid of chunks, lengths,
+CRCs of OCDBT's nodes and the blocks of Zstandard frames are checked. Nothing is decompressed: the content of a chunk carries no
+checksum. Source: Zarr format 2; TensorStore's "OCDBT storage format" (nodes with magic, length, CRC-32C); RFC 8878 (frames of
+Zstandard).
 
-Whether the arrays that Zarr and TensorStore write are whole: Orbax (JAX), and Megatron-Core's older `zarr` format.
-
-Checked is what stands in the files in the clear: JSON documents, the grid of chunks, lengths, CRCs of OCDBT's nodes, the blocks of
-Zstandard frames. Nothing is decompressed: the content of a chunk carries no checksum.
-
-Source: Zarr format 2; TensorStore's "OCDBT storage format" (nodes with magic, length, CRC-32C); RFC 8878 (frames of Zstandard).
-
-Whether the values of a checkpoint are numbers: a sample of each array is read, and nothing is unpickled.
-
-Weights that were saved after a loss was no number any more load without an error and spoil the run that goes on from them. Read
-are NumPy archives, safetensors, and the zip files of PyTorch, by what they say themselves of the types of their arrays.
+Values: weights that were saved after a loss was no number any more load without an error and spoil the run that goes on from them.
+A sample of each array is read from NumPy archives, safetensors and the zip files of PyTorch, by what they say of the types of their
+arrays.
 """
 
 from __future__ import annotations

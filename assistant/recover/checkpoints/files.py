@@ -1,14 +1,10 @@
 """Single files of a checkpoint: zip archives, safetensors, JSON and pickles, read within bounds and never unpickled.
 
-A file as `zipfile` may read it: opened through the bounded reader, a bounded number of bytes at once.
+A file is whole by its own bytes: zip directories, CRCs, the arithmetic of safetensors. Every check returns plain words for a
+person, or None when nothing speaks against the file.
 
-Whether one file of a checkpoint is whole, told from its own bytes: zip directories, CRCs, safetensors arithmetic, JSON.
-
-Nothing is unpickled. Every check returns plain words for a person, or None when nothing speaks against the file.
-
-Facts out of PyTorch's pickles, and NumPy's archives, without unpickling: the step of a checkpoint, segments of a `.metadata`.
-
-A pickle is a program; here its opcodes are only read, never run, so nothing in it can do anything.
+Of pickles, which are programs, only the opcodes are read and none is run: they tell the step of a checkpoint and the segments of a
+`.metadata`. NumPy's archives are read the same way.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""The form of a file, by its first bytes and by the other checkpoints of its series.
+"""The form of a file, by its first bytes and by the other checkpoints of its series. Nothing is unpickled.
 
-What one file of a checkpoint is by its first bytes, whatever its suffix says, and whether it is whole as far as its form tells.
+Three answers, whatever the suffix says: something is wrong with the file; nothing speaks against it, by a reader of its form; or no
+reader knows its form, so that it was not judged.
 
-Three answers: something is wrong with it; nothing speaks against it, by a reader of its form; or no reader knows its form, so that
-it was not judged. Nothing is unpickled.
-
-What the other checkpoints of a series say of a file whose form no reader knows: its beginning, size, end, header and zeros.
-
-A program that writes a form of its own writes each of its checkpoints in it. What is alike in all others and differs in one is
-damage of that one; where nothing differs they speak for it. Where the others do not agree among themselves, nothing follows.
+A program that writes a form of its own writes each of its checkpoints in it, so the others speak of its beginning, size, end,
+header and zeros. What is alike in all others and differs in one is damage of that one; where nothing differs they speak for it.
+Where the others do not agree among themselves, nothing follows.
 """
 
 from __future__ import annotations

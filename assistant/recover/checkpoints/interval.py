@@ -1,12 +1,9 @@
-"""How often a job should save, and what a save costs.
+"""How often a job should save, by the formulas of Young and Daly, and what a save costs it.
 
-How often a job should save: Young's and Daly's formulas, and what an interval costs. Pure.
+The cost is read from its manifests, else its metrics.jsonl, else the times in its log.
 
-Sources:
-    J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974).
-    J. T. Daly, A higher order estimate of the optimum checkpoint interval, FGCS 22 (2006), equation 37.
-
-What a save costs a job: as its manifests say, else its metrics.jsonl, else the times in its log.
+Sources: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974). J. T. Daly, A higher order
+estimate of the optimum checkpoint interval, FGCS 22 (2006), equation 37.
 """
 
 from __future__ import annotations

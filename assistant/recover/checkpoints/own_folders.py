@@ -1,21 +1,14 @@
-"""Which folder of new checkpoints belongs to a job, of those that a walk lists.
+"""Which folder of new checkpoints belongs to a job, where several runs write side by side.
 
-Walks through folders for checkpoints that changed since a job began: bounded in seconds, entries and depth, past all links.
-
-Which of the folders that several runs write side by side is a job's own, by what the logs of these runs name.
+A walk lists the checkpoints that changed since a job began: bounded in seconds, entries and depth, past all links.
 
 A task of an array, or a job of a sweep, often says in one line where it saves (`task 1: … -> runs/t01_lr0.1`), and its checkpoints
-have the same name in each folder. A folder is a job's own where its log, name or arguments name it and no log of another attempt
+have the same name in each folder. A folder belongs to a job where its log, name or arguments name it and no log of another attempt
 has it for itself. Logs of other attempts are those that lie beside its own, have its name but for the numbers of the job, and were
 written since it began.
 
-Which of several sibling folders is a task's of an array, by their names and by the clock.
-
-Names count where they and the tasks fit one to one: folders of one form have one number each, those of the tasks of the array that
-wrote a log, and the script takes the number of its task as it is. What a task wrote lies between its start and its end by the clock
-of the file server, as far as the task's own log shows how that goes.
-
-Which folder of new checkpoints is a job's own, of those that a walk found where several runs may write side by side.
+Names of sibling folders, and the clock, count where they and the tasks of the array fit one to one: folders of one form have one
+number each, those of the tasks that wrote them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Which checkpoints of a folder belong to a job, and to this attempt of it.
+"""Which checkpoints of a folder belong to a job, where several runs save there, and which this attempt came to.
 
-Whether an attempt itself came to a checkpoint, by what its log, the times of files and the trainer's own history say.
-
-Checkpoints of one folder may have the same form of name and a step that the attempt passed, and still be of another run, or of an
-earlier attempt that this one did not go on from. Silence is no evidence. Pure, but for `histories_of`.
-
-Which checkpoints of a folder are a job's own, where several runs save into one folder.
-
-The names in the lines by which its log tells of its saves tell it, how far it came, and what shows that it did not come to one. What none of these tells is not guessed.
+The names in the lines by which its log tells of its saves prove it, and how far it came. Checkpoints of one folder may have the
+same form of name and a step that the attempt passed, and still be of another run, or of an earlier attempt that this one did not go
+on from: its log, the times of files and the trainer's own history show that. Silence is no evidence, and nothing is guessed. Pure,
+but for `histories_of`.
 """
 
 from __future__ import annotations

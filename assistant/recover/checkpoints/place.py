@@ -1,13 +1,8 @@
-"""Where a job saves: as site, script and log name it, and by the traces of its saves.
+"""Where a job saves its checkpoints: named by the site, by its script or environment, else read off its log.
 
-Where a job saves its checkpoints: said by the site, by the job's script or environment, else read off its log.
-
-What log and work folder of a job show of its saves where no layout and no source does: names in lines of any language, series.
-
-Words of a line are not understood: a line counts for the path in it, where that is there, has a number, and was written while the
-job ran. A series that nothing speaks of is only likely: it is told, and nothing is done by it.
-
-Tell whether a job had saved into a folder that it misses: what stood and is gone is lost, and nothing to be made. Pure.
+Where no layout and no source shows its saves, log and work folder may: names in lines of any language, and series. Words of a line
+are not understood: it counts for the path in it. `saved_into` tells whether a job had saved into a folder that it misses now: that
+is lost, and no folder to be made.
 """
 
 from __future__ import annotations

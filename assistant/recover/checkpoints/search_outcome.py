@@ -1,15 +1,10 @@
-"""What a search for a job's checkpoints comes to, with the proofs that it needs.
+"""What a search for the checkpoints of a job comes to, with the proofs for a start from the beginning.
 
-What a search for a job's checkpoints came to.
+A job that works through pieces needs no checkpoint where it passes over finished ones. Else it takes proof that a job saved
+nothing, and a look at what seems as if it may have.
 
-What a search for checkpoints comes to where a job works through pieces: it needs none where it passes over finished ones.
-
-What shows that a job saved nothing, and what looks as if it may have: proofs for a start from the beginning.
-
-What a job itself shows of its last saves: that each had ended before the job did.
-
-Needed only of files that no reader knows, where nothing was saved behind them. Compared are times of one file system: when the
-checkpoint was last written to, and the log.
+That each save had ended before the job did is needed only of files that no reader knows, where nothing was saved behind them.
+Compared are times of one file system: when the checkpoint was last written to, and the log.
 """
 
 from __future__ import annotations
@@ -31,12 +26,12 @@ from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_chec
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.own_folders import WALK_ENTRIES, OtherRuns, changed_at
 from assistant.recover.checkpoints.place import NO_SAVE, Place, new_series
-from assistant.recover.finished_pieces import pieces_of_script
 from assistant.recover.job_program import FileReader, JobProgram
 from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.recover.shell.words import joined_path
+from assistant.recover.source.finished_pieces import pieces_of_script
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource
 from assistant.recover.stages import Stages
-from assistant.recover.trainer_source import SourceCall, TrainerSource
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
 

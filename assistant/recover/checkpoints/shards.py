@@ -1,10 +1,7 @@
-"""Whether a checkpoint is complete: its files, their sizes and its manifest.
+"""Whether a checkpoint is complete: markers, shards against their own numbering, sizes and the manifest.
 
-Sizes that give a damaged checkpoint away: empty files, and files smaller than their sisters of this or the previous step.
-
-Checkpoints of assistant.training: the manifest, written last, says which files there must be, of which size and checksum.
-
-Whether all files of a checkpoint are there: markers, and shards against their own numbering, per format.
+Sizes give a damaged checkpoint away: empty files, and files smaller than their sisters of this or the previous step. The manifest
+of `assistant.training`, written last, says which files there must be, of which size and checksum.
 """
 
 from __future__ import annotations

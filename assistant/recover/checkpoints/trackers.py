@@ -1,14 +1,12 @@
 """Names that lead to a checkpoint: tracker files, and second names of the same content.
 
-Trackers: small files by which training programs know their newest finished checkpoint, and how such a file is set to another.
+Trackers are small files by which training programs know their newest finished checkpoint; they can be set to another. That of
+TensorFlow is the text form of a message of Protocol Buffers; the others hold a step or a name.
 
-That of TensorFlow is the text form of a message of Protocol Buffers; the others hold a step or a name.
-
-Names under which one checkpoint lies twice in a folder: whoever loads `last.pth.tar` loads `checkpoint-5.pth.tar`.
-
-timm and the examples of PyTorch keep such names as hard links or copies, others save the same state twice. Told by device and
-inode, else by content: the checksums of all members of a zip of PyTorch, or every byte of a small file. A file of the same size or
-the same time alone is another checkpoint. Links in the folder itself are told by `layout.links`.
+Whoever loads `last.pth.tar` may load `checkpoint-5.pth.tar`: timm and the examples of PyTorch keep such names as hard links or
+copies, others save the same state twice. Device and inode tell them, else content: the checksums of all members of a zip of
+PyTorch, or every byte of a small file. A file of the same size or time alone is another checkpoint. Links in the folder itself are
+read by `layout.links`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Tests of a shell script: which commands a run comes to, and which of them may change what is tested.
+"""Tests of a shell script: which commands a run comes to, by `if`, `case`, `&&` and `||`. Pure.
 
-Which commands of a shell script a run would come to, by the tests of files in `if`, `&&` and `||`.
-
-Tests of files are answered by the caller, those of texts by what the variables hold. Pure.
-
-Which commands of a script may create or delete a file before the script tests for it; such a test is not answered. Pure.
-
-`mkdir ckpt` makes no `ckpt/last.pt`, and `python prepare.py` whose text names neither the file nor its folder makes none either; a
-program that is given a folder above the file, or cannot be read, may.
+Tests of files are answered by the caller, those of texts by what the variables hold. Where a command before it may create or delete
+the file, a test is not answered: `mkdir ckpt` makes no `ckpt/last.pt`, and `python prepare.py` whose text names neither the file
+nor its folder makes none either; a program that is given a folder above the file, or cannot be read, may.
 """
 
 from __future__ import annotations

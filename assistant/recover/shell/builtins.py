@@ -1,10 +1,8 @@
-"""Commands of a shell script that set variables: assignments and builtins.
+"""Commands of a shell script that set variables: assignments and builtins. Nothing is run.
 
-The assignments of a shell script: `X=a`, `X+=b`, `LIST=(a *.yaml)`, `LIST[2]=c`, `declare -A MAP=([k]=v)`. Nothing is run.
-
-Commands of a shell that set its variables: `read`, `mapfile`, `let`, `printf -v`, `unset`, `set --`, `declare`. Nothing is run.
-
-What such a command sets and what cannot be told is `UNRESOLVED` afterwards: an older value would be wrong.
+Assignments: `X=a`, `X+=b`, `LIST=(a *.yaml)`, `LIST[2]=c`, `declare -A MAP=([k]=v)`. Builtins: `read`, `mapfile`, `let`, `printf
+-v`, `unset`, `set --`, `declare`. What such a command sets and what cannot be told is `UNRESOLVED` afterwards: an older value would
+be wrong.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Folders and files as a script, a container and the owner of a job see them.
 
-The folders that a script looks into, as its commands would see them: entries, patterns of names, orders of names.
+A script sees entries, patterns of names and orders of names; the owner's looks have the rights of the owner and are never waited
+for long.
 
-Paths of programs that run in a container: which folder of the host lies behind a path that they are given, or print.
-
-Read off the options of docker, podman, apptainer, singularity, pyxis (`srun --container-mounts`), enroot, shifter, sarus and
-Charliecloud. The longest mount point that holds a path counts. Pure.
-
-Source: the manuals of these programs; pyxis takes `SRC:DST[:FLAGS]`, a lone `SRC` is mounted where it lies.
-
-What a job's script would see of folders and files, looked at with the rights of the job's owner and never waited for long.
+A container has folders of the host behind its mount points: read off the options of docker, podman, apptainer, singularity, pyxis
+(`srun --container-mounts`), enroot, shifter, sarus and Charliecloud. The longest mount point that holds a path counts. Source: the
+manuals of these programs; pyxis takes `SRC:DST[:FLAGS]`, a lone `SRC` is mounted where it lies.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""What a pipeline in `$(…)` prints, with the lines and columns that `awk` picks.
+"""What `$(…)` of a batch script would print on the folders as they are now: which checkpoint does it look for and find?
 
-What `awk` prints that chooses lines and columns of a table: `NR==3`, `$1==ID {print $2}`, `-v i=3 'NR==i'`. Never run.
+`CKPT=$(ls -td $OUT/step_* | head -1)` is worked out over listings. Nothing is run; what is not followed is None.
 
-What is not of these forms is `Unresolved`.
-
-What `$(…)` of a batch script would print on the folders as they are now: which checkpoint does it look for and find?
-
-`CKPT=$(ls -td $OUT/step_* | head -1)` is worked out over listings. Nothing is run; what is not followed is None. Where languages
-would sort the names differently, so that another one came first, it is None, too.
+Of `awk` the forms count that choose lines and columns of a table: `NR==3`, `$1==ID {print $2}`, `-v i=3 'NR==i'`. Anything else is
+`Unresolved`.
 """
 
 from __future__ import annotations

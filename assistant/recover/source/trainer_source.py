@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from assistant.recover.declared_options import UNKNOWN, DeclaredOption, looped_names, note_declared, read_arguments
 from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.source.declared_settings import UNKNOWN, DeclaredOption, looped_names, note_declared, read_arguments
 
 MOST_SOURCE_BYTES = 2 << 20
 MOST_NODES = 400_000

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from assistant.recover.checkpoints.layout import TEMPORARY
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import LOADS
-from assistant.recover.scoped_names import Scope
 from assistant.recover.shell.folders import UNRESOLVED
-from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.recover.source.load_calls import LOADS
+from assistant.recover.source.modules import Scope
+from assistant.recover.source.paths import COUNTED, Caller, PathReader, Texts, source_call
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted
 
 OPENS = frozenset(
     "open io.open gzip.open bz2.open lzma.open xz.open codecs.open fsspec.open zstandard.open smart_open.open".split()

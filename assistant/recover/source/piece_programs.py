@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.file_uses import OPENS, file_uses
 from assistant.recover.job_program import STARTS, JobProgram
-from assistant.recover.load_calls import PRESENT
-from assistant.recover.removals import removals_of
-from assistant.recover.repeated_writes import LOG_NAME, WriteDeed, repeated_writes
-from assistant.recover.skipped_work import WRITES
-from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
+from assistant.recover.source.file_uses import OPENS, file_uses
+from assistant.recover.source.load_calls import PRESENT
+from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
+from assistant.recover.source.start_files import removals_of
+from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
 
 __all__ = ["TRAINS", "ProgramPieces", "pieces_of_program", "repeat_doubt"]
 

@@ -13,8 +13,6 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
-from assistant.recover.piece_programs import TRAINS, pieces_of_program, repeat_doubt
-from assistant.recover.repeated_writes import LOG_FOLDERS, LOG_NAME
 from assistant.recover.shell.tree import (
     Link,
     Statement,
@@ -28,6 +26,8 @@ from assistant.recover.shell.tree import (
     plain_word,
     script_tree,
 )
+from assistant.recover.source.piece_programs import TRAINS, pieces_of_program, repeat_doubt
+from assistant.recover.source.reruns import LOG_FOLDERS, LOG_NAME
 
 __all__ = ["PieceWork", "pieces_of_script"]
 

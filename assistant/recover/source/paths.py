@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram, normalised
-from assistant.recover.scoped_names import Scope, ScopedNames
 from assistant.recover.shell.folders import UNRESOLVED
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, truth
+from assistant.recover.source.modules import Scope, ScopedNames
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted, truth
 
 MOST_TEXTS = 8
 """Values of one expression that are followed; where there are more it is not known."""

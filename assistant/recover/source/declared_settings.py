@@ -1,14 +1,21 @@
-"""Options that a program declares with argparse, and what its command line gives them. Pure."""
+"""Settings that a program declares: options of argparse with what its command line gives them, and INI files. Pure.
+
+INI files are read as Python's `configparser` reads them: sections of plain values; nothing is expanded twice.
+"""
 
 from __future__ import annotations
 
 import ast
+import configparser
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.recover.shell.folders import UNRESOLVED
+
 if TYPE_CHECKING:
-    from assistant.recover.trainer_source import SourceCall, TrainerSource
+    from assistant.recover.source.trainer_source import SourceCall, TrainerSource
 
 
 class WordCount(StrEnum):
@@ -127,3 +134,46 @@ def _abbreviated(name: str, flags: Mapping[str, DeclaredOption]) -> DeclaredOpti
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not word[1:].replace(".", "", 1).isdigit()
+
+
+INI_SUFFIXES = frozenset((".ini", ".cfg", ".conf"))
+MOST_CHARACTERS = 4_096
+"""Of one value with what it refers to filled in; a longer one is no path."""
+_REFERENCE = re.compile(r"%\(([^()]{1,200})\)s|%%")
+
+
+def ini_tables(text: str) -> dict[str, dict[str, str]]:
+    """Return the values of an INI file by section and key, with `%(key)s` of the same section or of DEFAULT filled in.
+
+    A value that refers to one which refers further is `UNRESOLVED`: only a run can tell it.
+
+    Raises:
+        ValueError: The text is no INI file.
+    """
+    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise ValueError(f"no INI file: {type(error).__name__}") from error
+    tables = {}
+    for section in parser.sections():
+        values = {key: value for key, value in parser.items(section) if value is not None}
+        tables[section] = {key: _filled(value, values) for key, value in values.items()}
+    return tables
+
+
+def _filled(value: str, values: Mapping[str, str]) -> str:
+    if "%" not in value:
+        return value
+    unknown = False
+
+    def fill(match: re.Match[str]) -> str:
+        nonlocal unknown
+        if match[1] is None:
+            return "%"
+        inner = values.get(match[1].lower(), UNRESOLVED)
+        unknown |= _REFERENCE.search(inner) is not None or len(inner) > MOST_CHARACTERS
+        return inner if not unknown else ""
+
+    filled = _REFERENCE.sub(fill, value[:MOST_CHARACTERS])
+    return UNRESOLVED if unknown or len(filled) > MOST_CHARACTERS else filled
