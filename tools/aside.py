@@ -33,7 +33,7 @@ from assistant.recover.checkpoints.aside import (
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import RANK_WORD, Entry, rank_of
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
-from assistant.recover.resume_plan import MOST_LINKS
+from assistant.recover.resume.plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool

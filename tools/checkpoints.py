@@ -33,10 +33,10 @@ from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
 from assistant.recover.plain_start import plain_start_words
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import OPEN
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import resume_way
+from assistant.recover.resume.variable import OPEN
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.start_lines import task_line, together_words
 from assistant.recover.start_losses import loss_words, start_losses

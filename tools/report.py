@@ -16,8 +16,8 @@ from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points, logs_of
 from assistant.recover.refused_values import refused_words
-from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
-from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
+from assistant.recover.resume.plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
 from assistant.recover.source.reruns import rerun_words, writes_of_job
 from assistant.recover.start_lines import together_words

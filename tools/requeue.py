@@ -24,8 +24,8 @@ from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.joblog import log_points
 from assistant.recover.launches import never_began
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, too_few_nodes
-from assistant.recover.resume_means import ResumeMeans
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.plan import resume_plan
 from assistant.recover.source.settings import repeat_problem
 from assistant.recover.start_lines import together_words
 from assistant.rendering import RenderedChange

@@ -17,7 +17,7 @@ from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.identity import LEFT_BEHIND, MOVED, is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.job_program import FileReader
 from assistant.recover.restart import elsewhere, too_few_nodes
-from assistant.recover.resume_config import ConfigCopy
+from assistant.recover.resume.config import ConfigCopy
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint, known_forms

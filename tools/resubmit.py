@@ -28,11 +28,11 @@ from assistant.recover.restart import (
     restart_problem,
     submission_lines,
 )
-from assistant.recover.resume import program_way
-from assistant.recover.resume_config import ConfigCopy, config_of
-from assistant.recover.resume_means import ResumeWay
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import variable_problem
+from assistant.recover.resume.config import ConfigCopy, config_of
+from assistant.recover.resume.means import ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import program_way
+from assistant.recover.resume.variable import variable_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
 from assistant.recover.source.settings import repeat_problem

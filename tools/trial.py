@@ -18,12 +18,12 @@ from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
 from assistant.recover.joblog import SkipWish
-from assistant.recover.owner_commands import said_commands
 from assistant.recover.restart import attempt_of, interactive_note, plan_restart, restart_problem
-from assistant.recover.resume_config import config_of
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import OPEN
+from assistant.recover.resume.config import config_of
+from assistant.recover.resume.documented import said_commands
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.variable import OPEN
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.source.settings import repeat_problem
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command

@@ -20,9 +20,9 @@ from assistant.recover.counted import Comparison
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.restart import live_double
+from assistant.recover.resume.stages import behind_training
 from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.source.settings import repeat_problem
-from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assistant.recover.checkpoints.place import Place
     from assistant.recover.checkpoints.search import CheckpointSearch
     from assistant.recover.job_reading import JobReading
-    from assistant.recover.resume_means import ResumeWay
+    from assistant.recover.resume.means import ResumeWay
 
 
 jobs_app = app(help="List the jobs that the scheduler knows.")
@@ -205,7 +205,7 @@ def _of_script(invocation: Invocation, path: Path, arguments: list[str]) -> Chec
     from assistant.recover.checkpoints.search import search_checkpoints
     from assistant.recover.job_program import FileReader
     from assistant.recover.job_reading import job_of_script, read_job, script_logs
-    from assistant.recover.resume import resume_way
+    from assistant.recover.resume.script import resume_way
     from assistant.untrusted import read_whole, why_unreadable
 
     try:
@@ -240,7 +240,7 @@ def checked_job(invocation: Invocation, job: Job) -> CheckedJob:
     from assistant.recover.job_reading import log_sources, read_job
     from assistant.recover.joblog import log_lines, logs_of
     from assistant.recover.loaded import loaded_checkpoint
-    from assistant.recover.resume import resume_way
+    from assistant.recover.resume.script import resume_way
     from assistant.recover.source.settings import repeat_problem
 
     if job.spec is None:
@@ -281,7 +281,7 @@ def _newest(search: CheckpointSearch) -> Checkpoint | None:
 def _moves_first(job: Job, search: CheckpointSearch, way: ResumeWay) -> str:
     """Return what would have to be done before a restart from the newest checkpoint, none of whose contents are read for that."""
     from assistant.recover.checkpoints.search import folder_moves
-    from assistant.recover.resume_plan import resume_plan
+    from assistant.recover.resume.plan import resume_plan
 
     newest = _newest(search)
     if newest is None:

@@ -33,7 +33,7 @@ from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended, Wanted, play
-from assistant.recover.resume import resume_way
+from assistant.recover.resume.script import resume_way
 from assistant.store import Store
 from assistant.store.seals import copy_key
 from assistant.tooling import find_tool, to_json

@@ -22,10 +22,10 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
-from assistant.recover.resume import resume_way, stage_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.script import resume_way, stage_way
+from assistant.recover.resume.stages import Stage
 from assistant.recover.shell.folders import UNRESOLVED
-from assistant.recover.stages import Stage
 from assistant.schedulers.slurm_parts import SEPARATOR
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_text import folder_of_one_job

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.job_program import JobProgram, Option
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
+from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
 
 LIMITS = frozenset(
     "save_total_limit checkpoints_total_limit total_limit save_top_k keep_last_n keep_last keep_last_k max_to_keep "

@@ -28,7 +28,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, Job, JobSpec, JobState, Verdict, tag_of
 from assistant.recover import job_program, joblog
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.resume import resume_way
+from assistant.recover.resume.script import resume_way
 from assistant.redact.text import redact
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun

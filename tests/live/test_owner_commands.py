@@ -13,7 +13,7 @@ import pytest
 from assistant.engine import Engine
 from assistant.ports import Reply
 from assistant.records import IncidentState
-from assistant.recover.resume_means import OwnerCommand
+from assistant.recover.resume.means import OwnerCommand
 from assistant.recover.trial.recorded import recorded_submission, recording_command
 from tests.live.conftest import DevCluster
 from tests.live.test_one_node import ADA, User, engine

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from assistant.records import Checkpoint, Job, JobSpec, JobState
-from assistant.recover.changing_names import date_pattern, named_at_start
 from assistant.recover.checkpoints.inventory import last_healthy
 from assistant.recover.checkpoints.search import CheckpointSearch, folder_moves, search_checkpoints
 from assistant.recover.job_program import programs_now
-from assistant.recover.pinned_folder import filled_usage
 from assistant.recover.restart import plan_restart
-from assistant.recover.resume import program_way, resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import ResumePlan, resume_plan
-from assistant.recover.resume_variable import variable_problem
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.pinned_folder import date_pattern, filled_usage, named_at_start
+from assistant.recover.resume.plan import ResumePlan, resume_plan
+from assistant.recover.resume.script import program_way, resume_way
+from assistant.recover.resume.variable import variable_problem
 from assistant.recover.trial.trial import TrialWay, trials_of
 
 BEGAN = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

@@ -20,9 +20,9 @@ from assistant.recover.checkpoints.names import is_opaque, is_rolling, number_in
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import resume_way
 
 FILE = Path(__file__).parents[1] / "cases" / "checkpoints" / "names.toml"
 CASES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["case"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assistant.errors import ToolError
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import checkpoints

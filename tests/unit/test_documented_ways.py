@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.documented_ways import documented_way
 from assistant.recover.job_program import FileReader, programs_of
-from assistant.recover.resume import resume_way
+from assistant.recover.resume.documented import documented_way
+from assistant.recover.resume.script import resume_way
 from assistant.recover.source.settings import value_templates
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/checkpoints/documented_ways.toml").read_text("utf-8"))["case"]

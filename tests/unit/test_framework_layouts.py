@@ -13,8 +13,8 @@ import pytest
 
 from assistant.recover.checkpoints.forms import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, inventory
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "layouts.toml").read_text("utf-8")

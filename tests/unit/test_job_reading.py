@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assistant.recover.job_reading import JobReading, Weight, read_script, sbatch_options
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
 
 FILE = Path(__file__).parents[1] / "cases" / "job_check" / "scripts.toml"
 SCRIPTS: list[dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8"))["script"]

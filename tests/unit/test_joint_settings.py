@@ -16,9 +16,9 @@ from assistant.recover import job_program
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import hidden_variable, plan_restart
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import resume_way
 from assistant.recover.trial.trial import trials_of
 
 CASES: list[dict[str, Any]] = tomllib.loads(

@@ -15,7 +15,7 @@ from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.job_program import programs_of
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
-from assistant.recover.resume import resume_way
+from assistant.recover.resume.script import resume_way
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "loaded.toml").read_text(encoding="utf-8")

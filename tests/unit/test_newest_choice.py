@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from assistant.recover.job_program import programs_of
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.script import resume_way
 from tests.unit.test_strangers_runs import job
 
 NEWEST, NONE, UNKNOWN = ResumeMeans.NEWEST, ResumeMeans.NONE, ResumeMeans.UNKNOWN

@@ -16,8 +16,8 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.job_reading import job_of_script, read_job
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.script import resume_way
 from tests.unit.test_strangers_runs import BEGAN, ENDED, job
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"

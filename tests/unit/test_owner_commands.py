@@ -19,10 +19,10 @@ from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.layout import Format
 from assistant.recover.job_program import FileReader
-from assistant.recover.owner_commands import owner_commands, said_commands
 from assistant.recover.restart import hidden_variable, plan_restart
-from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.documented import owner_commands, said_commands
+from assistant.recover.resume.means import OwnerCommand, ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
 from assistant.recover.trial.recorded import RecordedSubmission, recorded_submission
 from assistant.recover.trial.trial import TrialWay, program_text, proven_trial, spec_digest, trials_of
 from assistant.tools.checkpoints import resume_of

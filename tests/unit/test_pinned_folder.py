@@ -15,10 +15,10 @@ from assistant.recover.checkpoints.inventory import last_healthy
 from assistant.recover.checkpoints.search import CheckpointSearch, folder_moves, search_checkpoints
 from assistant.recover.job_program import programs_now
 from assistant.recover.restart import plan_restart
-from assistant.recover.resume import program_way, resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import variable_problem
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import program_way, resume_way
+from assistant.recover.resume.variable import variable_problem
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 

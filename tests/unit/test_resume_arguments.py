@@ -14,9 +14,9 @@ from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import resume_way
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "resume_arguments.toml").read_text("utf-8")

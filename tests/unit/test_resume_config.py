@@ -13,11 +13,12 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState
-from assistant.recover import job_program, resume_config
+from assistant.recover import job_program
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart, same_run
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_config import config_of
+from assistant.recover.resume import config as resume_config
+from assistant.recover.resume.config import config_of
+from assistant.recover.resume.script import resume_way
 from assistant.recover.trial.trial import trials_of
 from assistant.schedulers.slurm_specs import record_differences
 from assistant.schedulers.slurm_typed import arguments_digest

@@ -13,10 +13,10 @@ from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart
-from assistant.recover.resume import program_way, resume_way
-from assistant.recover.resume_means import ResumeMeans
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import variable_problem
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import program_way, resume_way
+from assistant.recover.resume.variable import variable_problem
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "resume_numbers.toml").read_text("utf-8")
@@ -57,7 +57,7 @@ def test_a_restart_is_told_the_number_of_the_chosen_checkpoint_again_and_again(
     case: dict[str, Any], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "assistant.recover.script_variable.file_test", lambda account, hidden, letter, path: letter in ("f", "e", "r", "s")
+        "assistant.recover.resume.script_variable.file_test", lambda account, hidden, letter, path: letter in ("f", "e", "r", "s")
     )
     job = laid_out(case, files)
     for attempt, step in ((1, 40), (2, 80)):

@@ -17,11 +17,11 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.trackers import Tracker
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import hidden_variable, plan_restart
-from assistant.recover.resume import program_way, resume_way
-from assistant.recover.resume_means import ResumeMeans
-from assistant.recover.resume_plan import resume_plan
-from assistant.recover.resume_variable import variable_problem
-from assistant.recover.script_variable import may_be_set
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import program_way, resume_way
+from assistant.recover.resume.script_variable import may_be_set
+from assistant.recover.resume.variable import variable_problem
 from assistant.rendering import environment_digest
 
 CHECKPOINTS = Path(__file__).parents[1] / "cases" / "checkpoints"
@@ -82,7 +82,7 @@ def test_a_restart_sets_it_and_nothing_else_again_and_again(
 ) -> None:
     kind = "f" if case.get("files") else "d"
     monkeypatch.setattr(
-        "assistant.recover.script_variable.file_test", lambda account, hidden, letter, path: letter in (kind, "e", "r", "s")
+        "assistant.recover.resume.script_variable.file_test", lambda account, hidden, letter, path: letter in (kind, "e", "r", "s")
     )
     job = laid_out(case, files)
     name, _, template = case["variable"].partition("=")
@@ -155,7 +155,7 @@ def test_the_script_is_read_once_more_with_the_very_checkpoint(files: dict[str, 
     by_name = {case["name"]: case for case in CASES}
     job = laid_out(by_name["a test that the file is there"], files)
     way = resume_way(job, programs_of(job))
-    monkeypatch.setattr("assistant.recover.script_variable.file_test", lambda account, hidden, letter, path: letter in "des")
+    monkeypatch.setattr("assistant.recover.resume.script_variable.file_test", lambda account, hidden, letter, path: letter in "des")
     assert variable_problem(job, way, checkpoint(by_name["a test that the file is there"], 45), program_way)
     job = laid_out(by_name["a name below a folder that the script names"], files)
     way = resume_way(job, programs_of(job))

@@ -12,8 +12,8 @@ from assistant.errors import ToolError
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.script import resume_way
 from assistant.recover.runs import (
     SaveFolders,
     is_of_run,

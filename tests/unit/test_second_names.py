@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "second_names.toml").read_text("utf-8")

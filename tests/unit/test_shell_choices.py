@@ -20,8 +20,8 @@ from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.job_program import FileReader, programs_now, programs_of, saves_nothing
 from assistant.recover.job_reading import read_script
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.resume.plan import ResumePlan, resume_plan
+from assistant.recover.resume.script import resume_way
 from assistant.recover.shell.folders import UNRESOLVED, FolderView, listed_folder
 
 FILE = Path(__file__).parents[1] / "cases" / "checkpoints" / "shell_choices.toml"

@@ -13,8 +13,8 @@ import pytest
 
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.job_program import programs_of
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
+from assistant.recover.resume.script import resume_way
 from assistant.recover.start_losses import loss_words, start_losses
 from assistant.tools.checkpoints import choose_checkpoint
 from assistant.tools.report import saved_state

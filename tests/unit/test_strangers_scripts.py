@@ -17,9 +17,9 @@ from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_places
 from assistant.recover.job_program import programs_of, saves_nothing
-from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.script import resume_way
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.start_files import reads_tracker
 from assistant.recover.source.trainer_source import parse_source

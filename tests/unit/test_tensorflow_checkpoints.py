@@ -19,8 +19,8 @@ from assistant.recover.checkpoints.bundles import MAGIC, bundle_prefix, read_ind
 from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.trackers import Tracker, checkpoint_state, state_naming
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.plan import resume_plan
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.aside import were_set_aside
 from assistant.tools.checkpoints import choose_checkpoint

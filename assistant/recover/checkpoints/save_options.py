@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.resume.installed_trainers import installed_folders
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource

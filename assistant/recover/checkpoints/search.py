@@ -42,9 +42,9 @@ from assistant.recover.checkpoints.search_outcome import (
     with_piece_work,
 )
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
-from assistant.recover.pinned_folder import JOB_ID, as_another_job, moved_folder
+from assistant.recover.resume.pinned_folder import JOB_ID, as_another_job, moved_folder
+from assistant.recover.resume.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.recover.shell.folders import CLOCKS_APART
-from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import reading_as, status_of
 
 __all__ = ["CheckpointSearch", "SaveState", "folder_moves", "search_checkpoints"]

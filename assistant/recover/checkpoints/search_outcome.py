@@ -27,11 +27,11 @@ from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, n
 from assistant.recover.checkpoints.own_folders import WALK_ENTRIES, OtherRuns, changed_at
 from assistant.recover.checkpoints.place import NO_SAVE, Place, new_series
 from assistant.recover.job_program import FileReader, JobProgram
+from assistant.recover.resume.stages import Stages
 from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.recover.shell.words import joined_path
 from assistant.recover.source.finished_pieces import pieces_of_script
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
-from assistant.recover.stages import Stages
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
 

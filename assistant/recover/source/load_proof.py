@@ -20,7 +20,7 @@ from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram
 from assistant.recover.restart import takes_arguments
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
+from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import LOADERS, file_uses

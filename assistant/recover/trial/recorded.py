@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from assistant.errors import MalformedContent
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec
-from assistant.recover.documented_ways import is_the_script
 from assistant.recover.restart import NOT_SAFE
-from assistant.recover.resume_means import OwnerCommand
-from assistant.recover.script_variable import is_harmless
+from assistant.recover.resume.documented import is_the_script
+from assistant.recover.resume.means import OwnerCommand
+from assistant.recover.resume.script_variable import is_harmless
 from assistant.recover.trial.trial import LEFTOVER, MARK, MEMORY_BYTES, program_text, sandbox_command, trial_answer
 from assistant.rendering import command_line
 from assistant.schedulers.slurm_spec import exported_items

@@ -28,8 +28,8 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
-from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
-from assistant.recover.script_arguments import submission_arguments
+from assistant.recover.resume.means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
+from assistant.recover.resume.script_arguments import submission_arguments
 from assistant.recover.source.settings import is_of_submitit
 from assistant.untrusted import parse_json
 

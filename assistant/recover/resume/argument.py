@@ -3,6 +3,9 @@
 The script is read once more as a restart would run it, with the argument behind its launch command. It counts where the program
 then has it and its source hands it to what restores a training: `fit(ckpt_path=…)`, `train(resume_from_checkpoint=…)`, or a load
 whose file gives back a step or an epoch as well. What only looks so is named to people and not done.
+
+A script may also hand on the variables of a restart. One that is only printed, overwritten or given to another program resumes
+nothing, and `NIGHTSHIFT_ARGS` is empty where no template fills it.
 """
 
 from __future__ import annotations
@@ -14,16 +17,51 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.records import Job
-from assistant.recover.handed_on import may_save
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
-from assistant.recover.joint_settings import load_branch
-from assistant.recover.restart import with_words
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
-from assistant.recover.resume_number import NUMBER, NUMBERED, number_proof
+from assistant.recover.restart import ARGS, RESUME_FROM, STEP, with_words
+from assistant.recover.resume.joint_settings import load_branch
+from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
+from assistant.recover.resume.number import NUMBER, NUMBERED, number_proof
+from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.load_calls import SAVES
 from assistant.recover.source.load_proof import WHOLE, ArgumentProof, argued, imports, proof_of_load
 from assistant.recover.source.start_files import removed_by
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+
+OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
+_PATH_VARIABLES = re.compile(rf"\b(?:{RESUME_FROM}|{STEP})\b")
+_PROBE, _PROBE_STEP = "/nightshift-probe/step_7654321", "7654321"
+"""A checkpoint and its step that no script has of its own."""
+
+
+def is_handed_on(job: Job, programs: Sequence[JobProgram]) -> bool:
+    """Return whether what a script trains with is given the checkpoint by which a restart goes on; True where that cannot be told.
+
+    Args:
+        job: With its spec, whose script names one of the variables and no template that fills `NIGHTSHIFT_ARGS`.
+        programs: What the script starts, from `programs_of`.
+    """
+    if any(_PATH_VARIABLES.search(source.text) for program in programs for source in program.sources):
+        return True
+    spec = job.spec
+    code = "\n".join(line for line in spec.script.splitlines() if not line.lstrip().startswith("#")) if spec is not None else ""
+    if spec is None or not _PATH_VARIABLES.search(code):
+        return False
+    environment = {**spec.environment, RESUME_FROM: _PROBE, STEP: _PROBE_STEP}
+    environment.pop(ARGS, None)
+    started = programs_of(replace(job, spec=replace(spec, environment=environment)))
+    trainers = [program for program in started if may_save(program)]
+    if any(_PROBE_STEP in word for program in trainers for word in program.launch.words):
+        return True
+    return not started or any(UNRESOLVED in word for program in trainers for word in program.launch.words)
+
+
+def may_save(program: JobProgram) -> bool:
+    """Return whether a program leaves checkpoints behind, or cannot be read."""
+    read = [source for source in program.sources if source.parsed]
+    return not read or any(True for source in read for _ in source.called(*SAVES)) or bool(file_uses(program).saves)
+
 
 RESUMING = re.compile(
     r"(?:auto_?)?(?:resum|restor|restart|continu)\w{0,30}|ckpt_path|checkpoint_path|load_(?:ckpt|checkpoint)\w{0,12}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume.means import ResumeMeans
 
 FIXED, NEWEST, NONE, TRACKER, UNKNOWN = (
     ResumeMeans.FIXED, ResumeMeans.NEWEST, ResumeMeans.NONE, ResumeMeans.TRACKER, ResumeMeans.UNKNOWN,

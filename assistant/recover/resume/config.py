@@ -23,9 +23,9 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.batch_script import absolute
 from assistant.recover.job_program import FileReader, JobProgram, config_values, normalised, programs_of
 from assistant.recover.restart import COPIED, NOT_SAFE, copied_config
-from assistant.recover.resume_argument import PROBE, is_named_so, saves
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
-from assistant.recover.resume_number import harm
+from assistant.recover.resume.argument import PROBE, is_named_so, saves
+from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
+from assistant.recover.resume.number import harm
 from assistant.recover.source.declared_settings import INI_SUFFIXES
 from assistant.recover.source.load_proof import proof_of_load
 from assistant.untrusted import LOOK_S, reading_as, within

@@ -14,9 +14,9 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
 from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
-from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
-from assistant.recover.resume_number import leads_to
-from assistant.recover.script_arguments import template_text
+from assistant.recover.resume.means import SETTLE, ResumeMeans, ResumeWay
+from assistant.recover.resume.number import leads_to
+from assistant.recover.resume.script_arguments import template_text
 
 DEEPSPEED_TRACKER = "latest"
 NEED_METADATA = (Format.TORCHTITAN,)

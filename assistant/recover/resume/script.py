@@ -18,14 +18,12 @@ from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
-from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
-from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
-from assistant.recover.pinned_folder import with_pinned_folder
-from assistant.recover.resume_argument import argued_way, by_setting
-from assistant.recover.resume_config import config_way
-from assistant.recover.resume_means import (
+from assistant.recover.resume.argument import OWN_VARIABLES, argued_way, by_setting, is_handed_on
+from assistant.recover.resume.config import config_way
+from assistant.recover.resume.installed_trainers import installed_trainer
+from assistant.recover.resume.means import (
     NO,
     RESUME_OPTIONS,
     SAYS_NEWEST,
@@ -36,10 +34,11 @@ from assistant.recover.resume_means import (
     name_without_option,
     shell_looks_for_newest,
 )
-from assistant.recover.resume_plan import leads_astray
-from assistant.recover.resume_variable import OPEN, way_by_variable
-from assistant.recover.script_arguments import with_script_arguments
-from assistant.recover.several_programs import begins_anew, deciding_way
+from assistant.recover.resume.pinned_folder import with_pinned_folder
+from assistant.recover.resume.plan import leads_astray
+from assistant.recover.resume.script_arguments import with_script_arguments
+from assistant.recover.resume.stages import Stage, Stages, begins_anew, deciding_way
+from assistant.recover.resume.variable import OPEN, way_by_variable
 from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import file_uses
@@ -73,7 +72,6 @@ from assistant.recover.source.load_proof import (
 from assistant.recover.source.newest_choice import LISTS, newest_choice, newest_picks
 from assistant.recover.source.start_files import looks_for_saves, reads_tracker, removed_by, restores_latest
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
-from assistant.recover.stages import Stage, Stages
 
 Found = tuple[TrainerSource, SourceCall]
 METADATA = ".metadata"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.framework_rules import RULES, FrameworkRule, Row
 from assistant.recover.job_program import CONFIGS, JobProgram, Option
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.resume.framework_rules import RULES, FrameworkRule, Row
+from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell.folders import UNRESOLVED
 
 COMMAND_WORDS = 14

@@ -16,16 +16,15 @@ from typing import NamedTuple
 
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.documented_ways import DocumentedWay, documented_way
-from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
-from assistant.recover.owner_commands import owner_commands
-from assistant.recover.pinned_folder import folder_pin
 from assistant.recover.restart import NOT_SAFE
-from assistant.recover.resume_argument import argued_way, saves
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.resume_number import harm, leads_to, number_proof, opens_to_write
-from assistant.recover.script_variable import (
+from assistant.recover.resume.argument import argued_way, saves
+from assistant.recover.resume.documented import DocumentedWay, documented_way, owner_commands
+from assistant.recover.resume.installed_trainers import installed_trainer
+from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.number import harm, leads_to, number_proof, opens_to_write
+from assistant.recover.resume.pinned_folder import folder_pin
+from assistant.recover.resume.script_variable import (
     SAYS_ITSELF,
     SAYS_SO,
     STEP_OPTIONS,

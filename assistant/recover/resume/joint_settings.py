@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from assistant.recover.job_program import JobProgram
 from assistant.recover.restart import NOT_SAFE
-from assistant.recover.resume_means import NO, SWITCH, LoadBranch
+from assistant.recover.resume.means import NO, SWITCH, LoadBranch
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import LOADERS, FileUses, argument_of, file_uses
 from assistant.recover.source.load_proof import gives_back_a_count

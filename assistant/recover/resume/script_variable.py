@@ -16,9 +16,9 @@ from assistant.processes import LOADS_CODE, NAME, OPTIONS_IN_DISGUISE
 from assistant.records import Job
 from assistant.recover.batch_script import SHELLS, Launch
 from assistant.recover.job_program import CONFIGS, OPTION, FileReader, JobProgram, job_launches, launched_program, normalised
-from assistant.recover.resume_argument import RESUMING, saves
-from assistant.recover.resume_means import RESUME_OPTIONS
-from assistant.recover.resume_number import NUMBERED
+from assistant.recover.resume.argument import RESUMING, saves
+from assistant.recover.resume.means import RESUME_OPTIONS
+from assistant.recover.resume.number import NUMBERED
 from assistant.recover.shell.folders import FolderEntry, FolderView, file_test, listed_folder
 from assistant.recover.source.settings import OF_LAUNCHERS, variables_in_source
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
