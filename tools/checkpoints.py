@@ -26,20 +26,16 @@ from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.claimed_folders import claimant_of
-from assistant.recover.gpus import gpu_hours
+from assistant.recover.directives import gpu_hours, never_began, never_began_words, task_line, together_words
 from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines, log_points
-from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
-from assistant.recover.plain_start import plain_start_words
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.variable import OPEN
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
-from assistant.recover.start_lines import task_line, together_words
-from assistant.recover.start_losses import loss_words, start_losses
+from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, loss_words, plain_start_words, start_losses
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools.storage import node_saves, saves_in_words

@@ -9,8 +9,7 @@ from assistant.content.devices import limits
 from assistant.errors import ToolError
 from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk
-from assistant.recover.identity import owns_cordon
-from assistant.recover.leases import HOURS, expired, lease, ours, parse
+from assistant.recover.identity import HOURS, expired, lease, ours, owns_cordon, parse
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools.collective import proven_good, reservation_lines, would_test

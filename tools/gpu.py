@@ -16,7 +16,7 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Job, Risk
-from assistant.recover.gpus import gpus_of
+from assistant.recover.directives import gpus_of
 from assistant.tooling import Context, tool
 
 DMON_COMMAND = ("nvidia-smi", "dmon", "-s", "put", "-c", "5", "-d", "2")

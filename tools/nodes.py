@@ -11,8 +11,8 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, merged, ok, unknown, worst
 from assistant.records import Node, NodeState, Risk
-from assistant.recover.leases import ours
-from assistant.recover.signals import witnesses
+from assistant.recover.identity import ours
+from assistant.recover.situation import witnesses
 from assistant.tooling import Context, Probe, tool
 from assistant.tools.cordons import known_node
 from assistant.tools.probes._check import NodeHealth, check, checked_values, parsed_time

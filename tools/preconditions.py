@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
-from assistant.recover.dependencies import task_at_work, tasks_at_a_time
+from assistant.recover.drivers import task_at_work, tasks_at_a_time
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
-from assistant.recover.second_writer import TEAR_DOWN, Files, change_between, files_in, lock_after, open_in, save_after
+from assistant.recover.wrong_start import TEAR_DOWN, Files, change_between, files_in, lock_after, open_in, save_after
 from assistant.tooling import Context
 from assistant.tools.checkpoints import search_of
 from assistant.untrusted import LOOK_S as CANCEL_LOOK_S

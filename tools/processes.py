@@ -12,9 +12,9 @@ from assistant.errors import NightshiftError, ToolError
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobState, Risk
 from assistant.records.jobs import MOST_FILES, MOST_FOLDERS, ProcessReport
+from assistant.recover.comparison import said_over
 from assistant.recover.joblog import log_lines, log_points, logs_of
-from assistant.recover.second_writer import AHEAD, TEAR_DOWN
-from assistant.recover.training_end import said_over
+from assistant.recover.wrong_start import AHEAD, TEAR_DOWN
 from assistant.tooling import Context, to_json, tool
 from assistant.tools import _processes
 from assistant.tools._processes import ProcessState

@@ -11,18 +11,17 @@ from assistant.records import Diagnosis, Job, Risk
 from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves
-from assistant.recover.directives import directives_of
-from assistant.recover.fault_times import fault_time, suspect_words
+from assistant.recover.comparison import training_goal
+from assistant.recover.directives import directives_of, together_words
+from assistant.recover.failure_origins import refused_words
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points, logs_of
-from assistant.recover.refused_values import refused_words
 from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume.plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
+from assistant.recover.situation import fault_time, suspect_words
 from assistant.recover.source.reruns import rerun_words, writes_of_job
-from assistant.recover.start_lines import together_words
-from assistant.recover.start_losses import DESTROYS
-from assistant.recover.training_end import training_goal
+from assistant.recover.start_costs import DESTROYS
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import (
     FEWEST_LOST,

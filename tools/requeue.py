@@ -19,15 +19,13 @@ from assistant.records import Checkpoint, Job, JobSpec, Risk, hold_comment, hold
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState, folder_moves
-from assistant.recover.directives import read_directives
+from assistant.recover.directives import never_began, read_directives, together_words
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.joblog import log_points
-from assistant.recover.launches import never_began
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, too_few_nodes
 from assistant.recover.resume.means import ResumeMeans
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.source.settings import repeat_problem
-from assistant.recover.start_lines import together_words
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of

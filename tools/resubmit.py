@@ -12,10 +12,10 @@ from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
-from assistant.recover.driver_reruns import goes_on_words
+from assistant.recover.directives import never_began
+from assistant.recover.drivers import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
-from assistant.recover.launches import never_began
 from assistant.recover.restart import (
     RESUME_FROM,
     SKIP_STEPS,
@@ -34,8 +34,8 @@ from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import program_way
 from assistant.recover.resume.variable import variable_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
-from assistant.recover.second_writer import Files
 from assistant.recover.source.settings import repeat_problem
+from assistant.recover.wrong_start import Files
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import resume_of, search_of

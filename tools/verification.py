@@ -15,15 +15,12 @@ from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
-from assistant.recover.compared import compared
-from assistant.recover.counted import Comparison
+from assistant.recover.comparison import Comparison, aborted_at_exit, compared, saved_end, training_end
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.resume.stages import behind_training
-from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.source.settings import repeat_problem
-from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint, search_of

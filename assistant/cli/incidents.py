@@ -92,7 +92,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     from dataclasses import replace
 
     from assistant.engine.report import timeline
-    from assistant.recover.page_facts import advice_left, facts_of_page
+    from assistant.recover.situation import advice_left, facts_of_page
     from assistant.watch.outages import shared_by
 
     store = invocation_of(context).store

@@ -328,7 +328,7 @@ def leases(
 
 
 def _list(engine: Engine, as_json: bool) -> None:
-    from assistant.recover.leases import parse
+    from assistant.recover.identity import parse
 
     now = engine.clock.now()
     leased = [(node, own) for node in engine.scheduler.nodes() if (own := parse(node.reason)) is not None]

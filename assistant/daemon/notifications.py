@@ -16,7 +16,7 @@ from assistant.display import notice_line, unambiguous
 from assistant.engine.intake import note_of
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
-from assistant.recover.page_facts import PageFacts, advice_left, facts_of_page, summary_now
+from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
 from assistant.redact import redact
 from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools

@@ -17,9 +17,12 @@ from assistant.content.playbooks import DRIVER
 from assistant.engine.faulty_nodes import OUT_OF_SERVICE, make_cordons, with_left_files
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job, JobState
-from assistant.recover.driver_reruns import LOG_BYTES, goes_on_words, jobs_named_by
+from assistant.recover.directives import start_line
 from assistant.recover.drivers import (
+    LOG_BYTES,
+    goes_on_words,
     is_worker_of,
+    jobs_named_by,
     mentioned_jobs,
     parents_first,
     submits_jobs,
@@ -31,7 +34,6 @@ from assistant.recover.identity import restart_of
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.situation import AVOIDED, avoided
-from assistant.recover.start_lines import start_line
 from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:

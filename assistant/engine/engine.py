@@ -61,9 +61,8 @@ from assistant.gate.stops import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome
-from assistant.recover.budget import Budget, failing_step, restart_budget
-from assistant.recover.dependencies import never_begin
-from assistant.recover.directives import directives_of
+from assistant.recover.directives import Budget, directives_of, failing_step, restart_budget
+from assistant.recover.drivers import never_begin
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.restart import interactive_note

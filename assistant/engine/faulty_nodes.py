@@ -27,8 +27,7 @@ from assistant.logs.templates import steady_name
 from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState, Outcome
 from assistant.recover.joblog import log_lines
 from assistant.recover.playbook import Wanted, calls_of
-from assistant.recover.signals import accused, proven
-from assistant.recover.situation import AVOIDED, avoided
+from assistant.recover.situation import AVOIDED, accused, avoided, proven
 from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import JobFailure, paths_of, service_of
 

@@ -25,10 +25,10 @@ from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
 from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind, Whereabouts
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
-from assistant.recover.gpus import gpu_hours
+from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
-from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
+from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
 from assistant.schedulers.slurm_jobs import killer_in
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within

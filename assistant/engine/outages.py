@@ -20,7 +20,7 @@ from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
 from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
-from assistant.recover.start_lines import task_line
+from assistant.recover.directives import task_line
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,

@@ -33,8 +33,17 @@ from assistant.records import (
     run_of,
     tags_in,
 )
-from assistant.recover.identity import CLOCKS_APART, HELD_UNKNOWN, LIVING, is_claim, owns_cordon
-from assistant.recover.leases import HOURS, MOST_RENEWALS, Lease, expired
+from assistant.recover.identity import (
+    CLOCKS_APART,
+    HELD_UNKNOWN,
+    HOURS,
+    LIVING,
+    MOST_RENEWALS,
+    Lease,
+    expired,
+    is_claim,
+    owns_cordon,
+)
 from assistant.store import Store
 from assistant.tooling import find_tool
 from assistant.watch.attempts import Trouble

@@ -19,9 +19,9 @@ from assistant.display import line, markdown, markdown_code, shorten
 from assistant.errors import Unavailable
 from assistant.ports import Scheduler
 from assistant.records import Call, CallStatus, Diagnosis, Event, Job, Outcome, Risk
-from assistant.recover.gpus import gpus_of
+from assistant.recover.directives import gpus_of
 from assistant.recover.identity import RESTARTS
-from assistant.recover.page_facts import advice_left, facts_of_page
+from assistant.recover.situation import advice_left, facts_of_page
 from assistant.redact import Mask, redact
 from assistant.store import Store
 from assistant.tooling import found

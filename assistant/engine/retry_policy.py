@@ -17,7 +17,7 @@ from assistant.errors import ToolError
 from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, JobState, Verdict
-from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
+from assistant.recover.directives import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.playbook import Wanted
 from assistant.recover.restart import live_double
 from assistant.recover.situation import situation

@@ -1,24 +1,151 @@
-"""Run a playbook step by step.
+"""Run a playbook step by step, with the values of its arguments and the pace of its waiting.
 
 `play` decides and does nothing: it yields the calls it wants and is sent their outcomes, so the same code runs on a cluster, in a
 test and in a dry run. `run_playbook` makes the calls through the gate. A step's key is written with its call, and the gate answers
 a key that was done before with the old outcome: to resume is to run again.
+
+`{path.to.value}` is no expression: a path is looked up once, and the value is never read again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from assistant.content.playbooks import Playbook, PlaybookEnding, Step, Verify
+from assistant.content.playbooks import CONDITION, REFERENCE, Playbook, PlaybookEnding, Step, Verify
 from assistant.errors import ChangesStopped, Denied, Parked, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Decision, Incident, IncidentState, Outcome, Verdict
 from assistant.recover.identity import RESTARTS
-from assistant.recover.pace import Pace
-from assistant.recover.values import SKIPPED, filled, holds, look_up, text
+
+SKIPPED: Mapping[str, Any] = {}
+"""Value of a step that was not taken: every path into it finds nothing."""
+
+
+def look_up(path: str, values: Mapping[str, Any]) -> Any:
+    """Return what a path finds; None where a step was not taken or a value is not known.
+
+    Raises:
+        ToolError: The value it leads through exists and has no such key; the message lists those it has.
+    """
+    first, *rest = path.split(".")
+    if first not in values:
+        raise ToolError(f"{{{path}}} finds nothing: {first!r} is none of {', '.join(sorted(values))}")
+    found: Any = values[first]
+    for word in rest:
+        if found is None or found is SKIPPED:
+            return None
+        if dataclasses.is_dataclass(found) and not isinstance(found, type) and hasattr(found, word):
+            found = getattr(found, word)
+        elif isinstance(found, Mapping) and word in found:
+            found = found[word]
+        elif isinstance(found, Sequence) and not isinstance(found, str):
+            # a repeated step: the word of each of its values
+            found = [item[word] for item in found if isinstance(item, Mapping) and word in item]
+        else:
+            known = f"it has {', '.join(map(str, found))}" if isinstance(found, Mapping) and found else f"it is {found!r}"
+            raise ToolError(f"{{{path}}} finds nothing: no {word!r} there; {known}")
+    return None if found is SKIPPED else found
+
+
+def holds(condition: str, values: Mapping[str, Any]) -> bool:
+    """Return whether a condition finds something: not None, empty, zero or false."""
+    try:
+        return bool(look_up(condition.strip("{}"), values))
+    except ToolError:
+        return False
+
+
+def filled(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step's arguments with every path replaced; one that finds nothing leaves its argument out.
+
+    Raises:
+        ToolError: A path leads nowhere.
+    """
+    done = {name: _filled(value, values) for name, value in arguments.items()}
+    return {name: value for name, value in done.items() if value is not None}
+
+
+def text(template: str, values: Mapping[str, Any]) -> str:
+    """Return a text with every path replaced; lists are joined by commas.
+
+    Raises:
+        ToolError: A path leads nowhere.
+    """
+    return REFERENCE.sub(lambda match: _as_text(look_up(match.group(1), values)), template)
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        return look_up(value[1:-1], values) if CONDITION.fullmatch(value) else text(value, values)
+    if isinstance(value, Mapping):
+        return filled(value, values)
+    if isinstance(value, Sequence):
+        items: list[Any] = []
+        for item in value:
+            found = _filled(item, values)
+            spliced = isinstance(found, Sequence) and not isinstance(found, str)
+            items += [one for one in (found if spliced else [found]) if one is not None and one not in items]
+        return items
+    return value
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+PAUSE_S = 1.0
+"""Between looks that do not wait themselves, at least."""
+LOOK_SHARE = 0.05
+"""Of the time waited so far: the longer it lasts the rarer it looks, so that a day of looks stays a few hundred."""
+RAREST_LOOK_S = 300.0
+
+
+@dataclass
+class Pace:
+    """The pace of one run of a playbook."""
+
+    clock: Clock
+    look_s: float
+    """How long one look waits inside its tool."""
+    patience_s: float | None
+    """How long the run may stay with a look that has to be repeated; None: until it is decided."""
+
+    def __post_init__(self) -> None:
+        self.began = self.clock.now()
+        self._first_look: datetime | None = None
+
+    def other(self) -> None:
+        """Note that something else than a repeated look comes next."""
+        self._first_look = None
+
+    def next_look(self, outcome: Outcome) -> bool:
+        """Wait until it is time for the next look after this one; False, without waiting, when patience does not reach so far.
+
+        A look that was made by an earlier run and is only replayed costs no time.
+        """
+        now = self.clock.now()
+        self._first_look = self._first_look or outcome.at
+        waited_s = (outcome.at - self._first_look).total_seconds()
+        wanted_s = min(waited_s * LOOK_SHARE, RAREST_LOOK_S) - self.look_s
+        pause_s = max(wanted_s - (now - outcome.at).total_seconds(), 0.0)
+        fresh = outcome.at >= self.began
+        stayed_s = (now - self.began).total_seconds()
+        if self.patience_s is not None and (pause_s or fresh) and stayed_s + pause_s >= self.patience_s:
+            return False
+        if fresh and (not outcome.ok or self.look_s <= 0):
+            pause_s = max(pause_s, PAUSE_S)
+        if pause_s:
+            self.clock.sleep(pause_s)
+        return True
+
 
 LOOK_S = 60.0
 """How long one look of a verify may wait inside its tool."""

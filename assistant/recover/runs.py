@@ -23,7 +23,7 @@ from assistant.ports import Scheduler
 from assistant.records import Job, JobState
 from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.place import checkpoint_place, checkpoint_places
-from assistant.recover.dependencies import Turn, is_behind, turn_of
+from assistant.recover.drivers import Turn, is_behind, turn_of
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines

@@ -1,17 +1,126 @@
-"""What a playbook's paths find before its first step: the incident, the diagnosis, the job, the run and its directives."""
+"""What a playbook and a page start from: the incident, the nodes that its diagnosis accuses, and what became of both. Pure.
+
+A node is accused by witnesses who looked for themselves: the job's own output, the kernel of a node, the scheduler, the health
+probes. Two lines of the same one are one signal; two independent ones are needed to take a node out. A line that shows the cause
+counts for the node that another witness names for the same cause. What was saved after the hardware failed may hold what the faulty
+device computed.
+
+A diagnosis gives its advice before anything is done. What was done meanwhile, or cannot be done, is no advice any more: pages and
+messages are worded from the rows of the calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
-from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job
+from assistant.records import Action, Call, CallStatus, Category, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import directives_of
+from assistant.recover.identity import MOVED, RESTARTS
 from assistant.recover.restart import attempt_of
-from assistant.recover.signals import accused, cause_words, proven, witnesses
+from assistant.store import WENT_ON
+from assistant.tooling import History
 from assistant.watch.outages import AwaitedService, awaited_by
+
+ENOUGH = 2
+WITNESSES: Mapping[str, str] = {
+    "job.log": "job",
+    "metrics.jsonl": "job",
+    "dmesg.log": "kernel",
+    "slurmctld.log": "scheduler",
+    "scheduler": "scheduler",
+    "probes.log": "probes",
+}
+"""Who speaks in each file of a case."""
+_XID = re.compile(r"\b(S?Xid) \((?:PCI:)?[0-9a-fA-F:.]{1,64}\): (\d{1,6})\b")
+_OF_NODE = re.compile(
+    r"(\S{1,200} (?:is not mounted|is missing|is full|is mounted read-only|does not answer|has other owners or rights)) on "
+)
+"""How a finding about a path of a node begins."""
+
+
+def witnesses(diagnosis: Diagnosis, node: str) -> frozenset[str]:
+    """Return who speaks against a node in a diagnosis; empty for one that it does not name."""
+    found = next((finding for finding in diagnosis.nodes if finding.node == node), None)
+    if found is None:
+        return frozenset()
+    lines = [*found.citations, *(one for one in diagnosis.root_cause if one.role == "root")]
+    # every other file is one of the job: an error file or a rank's own log is no second witness beside job.log
+    return frozenset(WITNESSES.get(one.file, "job") for one in lines)
+
+
+def proven(diagnosis: Diagnosis) -> list[str]:
+    """Return the nodes that two witnesses accuse."""
+    return [node for node in diagnosis.faulty_nodes if len(witnesses(diagnosis, node)) >= ENOUGH]
+
+
+def accused(diagnosis: Diagnosis) -> list[str]:
+    """Return the nodes that only one witness accuses."""
+    return [node for node in diagnosis.faulty_nodes if len(witnesses(diagnosis, node)) < ENOUGH]
+
+
+def cause_words(diagnosis: Diagnosis) -> str:
+    """Return what is wrong with the nodes that a diagnosis accuses, for whoever reads why they are out of service.
+
+    `XID 79 (cuda_error)` where the kernel said so, `/data is not mounted (os_error)` where nodes were compared, else the reason.
+    """
+    codes = [match for cited in diagnosis.root_cause if cited.file == "dmesg.log" and (match := _XID.search(cited.text))]
+    words = f"{codes[0][1].upper()} {codes[0][2]}" if codes else ""
+    lost = [match[1] for finding in diagnosis.nodes if (match := _OF_NODE.match(finding.why))]
+    words = words or (lost[0] if lost else "")
+    return f"{words} ({diagnosis.reason})" if words else diagnosis.reason
+
+
+SPOILS = re.compile(r"\bXid\b[^,]{0,60}?\b(?:48|63|64|92|94|95|140)\b|uncorrect|double.?bit|computes wrong", re.IGNORECASE)
+"""What a line tells of a device whose results cannot be trusted any more. Source: NVIDIA, "Xid errors": those of its memory."""
+AT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?\s?(Z|UTC|[+-]\d\d:?\d\d)")
+CLOCKS_APART = timedelta(seconds=1)
+"""By which the clock of a file server may be ahead of a node's."""
+MOST_NAMED = 4
+LONGEST = 4_000
+
+
+def fault_time(diagnosis: Diagnosis | None) -> datetime | None:
+    """Return when a device failed, by the kernel's lines that a diagnosis cites; None where none tells a time with its zone."""
+    if diagnosis is None:
+        return None
+    lines = [cited.text for cited in diagnosis.root_cause]
+    lines += [text for node in diagnosis.nodes for text in (node.why, *(cited.text for cited in node.citations))]
+    times = [_moment(match) for line in lines if SPOILS.search(line[:LONGEST]) for match in AT.finditer(line[:LONGEST])]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _moment(match: re.Match[str]) -> datetime | None:
+    zone = "+00:00" if match[3] in ("Z", "UTC") else match[3]
+    try:
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}{zone}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def suspect_words(checkpoints: Sequence[Checkpoint], fault: datetime | None) -> str:
+    """Return which checkpoints were saved after a fault, and the newest whole one from before it; empty where none was.
+
+    Args:
+        checkpoints: Oldest step first, as judged.
+        fault: From `fault_time`.
+    """
+    if fault is None:
+        return ""
+    later = [save for save in checkpoints if save.saved_at > fault + CLOCKS_APART]
+    if not later:
+        return ""
+    before = [save for save in checkpoints if save.healthy and save not in later]
+    names = ", ".join(save.path.name for save in later[:MOST_NAMED]) + (", …" if len(later) > MOST_NAMED else "")
+    last = (
+        f"the newest whole one from before it is {before[-1].path} (step {before[-1].step})" if before else "none is from before it"
+    )
+    return f"Saved after the fault of {fault:%H:%M:%S} UTC, and suspect: {names}; {last}."
+
 
 AVOIDED = "a restart stays away from it:"
 """How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
@@ -191,3 +300,108 @@ def _began(incident: Incident, job: Job | None) -> str | None:
     if started is None or started > (incident.failed_at or incident.opened):
         return None
     return started.isoformat()
+
+
+_RESTARTS = re.compile(
+    r"\b(?:re-?start|re-?submit|start(?:s|ed)? (?:it )?again|submit(?:s|ted)? (?:it )?again|begin (?:it )?again)", re.I
+)
+_OF_A_LIVING_JOB = re.compile(r"\bbefore (?:the job|it) is (?:cancelled|ended|killed)|\bwhile it (?:hangs|runs|stands)", re.I)
+_HOLDS = re.compile(r"\s?\bJob \S{1,64} is still running and holds \d{1,6} nodes?(?: \([^()]{1,2000}\))?\.")
+"""What a diagnosis says of a program that failed while its batch script lived on."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
+ASKED = ("restart_prospect", "choose_checkpoint")
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """What was done about an incident, as far as it counts for what is left to do."""
+
+    ended: bool = False
+    """Whether Nightshift ended its job."""
+    restarted_as: str = ""
+    """The job that Nightshift started again for it; empty where it has not."""
+    no_restart: bool = False
+    """Whether a restart was asked about and cannot be made as things stand."""
+    undrained: tuple[str, ...] = ()
+    """Sentences about nodes that were to be taken out of service and were not, or that only the restart stays away from."""
+    saved: str = ""
+    """What the job left to go on from; empty where nobody asked, or nothing is known of it."""
+    moved: tuple[str, ...] = ()
+    """Sentences about jobs that waited for the failed one and were let wait for its restart."""
+
+
+def facts_of_page(store: History, incident: int) -> PageFacts:
+    """Return what was done about an incident."""
+    calls = store.calls(incident)
+    done = [(call, _value(store, call)) for call in calls if call.status is CallStatus.DONE]
+    ended = any(call.tool == "cancel_job" and value.get("cancelled") for call, value in done)
+    restarts = [str(value["job"]) for call, value in done if call.tool in RESTARTS and value.get("job")]
+    failed = any(call.tool in RESTARTS and call.status in (CallStatus.FAILED, CallStatus.DENIED) for call in calls)
+    asked = [value for call, value in done if call.tool in ASKED and "restart_from" in value]
+    finished = any(call.tool == "training_finished" and value.get("finished") for call, value in done)
+    refused = failed or finished or (bool(asked) and not asked[-1]["restart_from"])
+    saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
+    undrained = [*_undrained(store, calls), *_in_service(store, calls, incident)]
+    moves = [value.get(MOVED) for _, value in done]
+    moved = [str(sentence) for those in moves if isinstance(those, list | tuple) for sentence in those]
+    as_job = restarts[-1] if restarts else ""
+    return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)))
+
+
+def summary_now(summary: str, facts: PageFacts) -> str:
+    """Return the summary of a diagnosis without what it said of a job that lived then and was ended since."""
+    return _HOLDS.sub("", summary).strip() if facts.ended or facts.restarted_as else summary
+
+
+def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:
+    """Return what of a diagnosis' advice is left to do; empty where nothing is.
+
+    Nobody is told to start a job that Nightshift has started, is at work on, or could not start for a reason that is given.
+    """
+    if incident.state is IncidentState.RECOVERED or WENT_ON in store.stages(incident.id):
+        return ""
+    ours = not incident.state.ended or incident.state is IncidentState.CLOSED or facts.no_restart or bool(facts.restarted_as)
+    gone = facts.ended or bool(facts.restarted_as)
+    kept = [
+        sentence
+        for sentence in _SENTENCE.split(_HOLDS.sub("", advice) if gone else advice)
+        if not (ours and _RESTARTS.search(sentence)) and not (gone and _OF_A_LIVING_JOB.search(sentence))
+    ]
+    return " ".join(kept).strip()
+
+
+def _undrained(store: History, calls: Sequence[Call]) -> list[str]:
+    """Return a sentence for each node whose drain was refused, failed or waits, and that no later call took out."""
+    said: dict[str, str] = {}
+    for call in calls:
+        node = str(call.arguments.get("node", ""))
+        if call.tool != "cordon_node" or not node:
+            continue
+        if call.status is CallStatus.DONE:
+            said.pop(node, None)
+        elif call.status is CallStatus.DENIED:
+            last = store.decisions(call.id)[-1:]
+            why = f" ({last[0].rule}: {last[0].why})" if last else ""
+            said[node] = (
+                f"node {node} is NOT drained{why}: other jobs may land on it; to take it out: nightshift nodes cordon {node}"
+            )
+        elif call.status is CallStatus.FAILED:
+            outcome = store.outcome(call.id)
+            said[node] = f"node {node} is NOT drained ({outcome.error if outcome is not None else 'the call failed'})"
+    return list(said.values())
+
+
+def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[str]:
+    """Return a sentence for each node that a restart stays away from and of whose drain no call speaks."""
+    diagnosis = store.diagnosis(incident)
+    cordoned = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
+    return [
+        f"node {place.node} still takes jobs, though {place.why.removeprefix(AVOIDED).strip()}: see to it"
+        for place in (diagnosis.where if diagnosis is not None else ())
+        if place.node is not None and place.why.startswith(AVOIDED) and place.node not in cordoned
+    ]
+
+
+def _value(store: History, call: Call) -> Mapping[str, object]:
+    outcome = store.outcome(call.id)
+    return outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}

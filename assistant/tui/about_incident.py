@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.content.playbooks import REFERENCE, Playbook, PlaybookLimits, Step, Verify
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk
-from assistant.recover.budget import Budget
+from assistant.recover.directives import Budget
 from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
 from assistant.tooling import found
@@ -175,7 +175,7 @@ def _step_entry(entry: Step | Verify, standing: PlaybookStanding, values: Mappin
 def expected_reason(why: str, values: Mapping[str, Any]) -> str:
     """Return why a step would be taken, with what is known already; what an earlier step must find first is told by its name."""
     from assistant.errors import ToolError
-    from assistant.recover.values import look_up
+    from assistant.recover.playbook import look_up
 
     def value_or_name(path: re.Match[str]) -> str:
         if path[1] == "item":
@@ -313,7 +313,7 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
         UsageError: There is no such incident.
     """
     from assistant.engine.report import timeline, times_of
-    from assistant.recover.page_facts import advice_left, facts_of_page
+    from assistant.recover.situation import advice_left, facts_of_page
 
     store = engine.store
     incident = store.incident(incident_id)

@@ -16,7 +16,7 @@ from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate.stops import kill_switch_note, stopped_by
 from assistant.nodeset import fold
 from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
-from assistant.recover.leases import Lease, parse
+from assistant.recover.identity import Lease, parse
 from assistant.store import Approval, AuditRow, Store
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.store.breaker import why_open

@@ -33,8 +33,7 @@ from assistant.records import (
     tag_of,
 )
 from assistant.records.jobs import tags_in, without_tags
-from assistant.recover.identity import owns_cordon, restart_of
-from assistant.recover.leases import lease
+from assistant.recover.identity import lease, owns_cordon, restart_of
 from assistant.schedulers.cordons import must_cordon
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun

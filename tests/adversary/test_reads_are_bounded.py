@@ -68,7 +68,7 @@ ALLOWED = {
     "recover/trial/recorder_program.py": INSIDE,
     "recover/trial/sandbox_program.py": INSIDE,
     "recover/trial/trial.py": SHIPPED,
-    "recover/second_writer.py": SYSTEM,
+    "recover/wrong_start.py": SYSTEM,
     "rules/": SHIPPED,
     "schedulers/local.py": EMBEDDED,
     "schedulers/local_jobs.py": EMBEDDED,

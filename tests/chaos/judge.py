@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.content.playbooks import playbooks
 from assistant.policy import Policy
 from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState, tag_of
-from assistant.recover.budget import fingerprint
-from assistant.recover.directives import read_directives
+from assistant.recover.directives import fingerprint, read_directives
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from tests.chaos.judge_nodes import one_sided, same_nodes

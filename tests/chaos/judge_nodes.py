@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assistant.records import Action, CallStatus, Diagnosis, Job
-from assistant.recover.signals import ENOUGH, witnesses
+from assistant.recover.situation import ENOUGH, witnesses
 from assistant.store import Store
 
 FOUND_BY = {"check_nodes": ("faulty", "seconded"), "two_round_test": ("faulty",)}

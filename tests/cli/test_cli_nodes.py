@@ -17,7 +17,7 @@ from assistant.cli.output import Exit, Nagios
 from assistant.config import load
 from assistant.ports import SystemClock
 from assistant.records import NodeState
-from assistant.recover.leases import lease
+from assistant.recover.identity import lease
 from assistant.schedulers.local import LocalScheduler
 from assistant.wiring import local_folder, open_store
 from tests.own_cordons import earlier_cordon

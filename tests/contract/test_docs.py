@@ -98,7 +98,10 @@ def test_the_map_names_steps_that_the_playbook_has() -> None:
     assert set(named) == {name for name, tool in steps.items() if tool == "cordon_node"}
 
 
-@pytest.mark.parametrize("folder", ["engine", "engine/evidence", "engine/outcomes"])
+RECOVER = ["recover", *(f"recover/{name}" for name in ("checkpoints", "collective", "resume", "shell", "source", "trial"))]
+
+
+@pytest.mark.parametrize("folder", ["engine", "engine/evidence", "engine/outcomes", *RECOVER])
 def test_the_face_of_a_folder_names_each_of_its_modules(folder: str) -> None:
     place = ROOT / "assistant" / folder
     face = ast.get_docstring(ast.parse((place / "__init__.py").read_text(encoding="utf-8"))) or ""

@@ -8,7 +8,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import IncidentState, NodeState
-from assistant.recover.leases import parse
+from assistant.recover.identity import parse
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
 from tests.daemon.shift import Shift, broken_gpu

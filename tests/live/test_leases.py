@@ -15,7 +15,7 @@ from assistant.engine import Engine
 from assistant.engine.reconciliation import CordonEnding
 from assistant.policy import KindTerms, Mode, Policy, load_policy
 from assistant.records import JobSpec, JobState, NodeState
-from assistant.recover.leases import parse
+from assistant.recover.identity import parse
 from assistant.transports.ssh import SshTransport
 from assistant.wiring import build
 from tests.live.conftest import until

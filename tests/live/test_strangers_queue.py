@@ -19,7 +19,8 @@ from assistant.engine import Engine
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobState
-from assistant.recover import second_writer, verify
+from assistant.recover import verify
+from assistant.recover import wrong_start as second_writer
 from assistant.tools import resubmit
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until

@@ -12,7 +12,7 @@ from assistant.errors import Unavailable
 from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import CallStatus, EventKind, IncidentState, JobSpec, NodeState, Verdict
-from assistant.recover.leases import MOST_RENEWALS, lease, parse
+from assistant.recover.identity import MOST_RENEWALS, lease, parse
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.own_cordons import earlier_cordon
 from tests.scenarios.scene import Killed, Scene

@@ -14,7 +14,7 @@ from assistant.daemon.notifications import notices
 from assistant.engine.evidence import file_systems
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
-from assistant.recover.page_facts import facts_of_page
+from assistant.recover.situation import facts_of_page
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.holders import _GPU_PROGRAM as GPUS
 from assistant.tools.holders import _PORT_PROGRAM as PORTS

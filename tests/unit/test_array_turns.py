@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.dependencies import task_at_work
+from assistant.recover.drivers import task_at_work
 
 BEGAN = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 

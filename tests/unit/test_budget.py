@@ -9,8 +9,7 @@ import pytest
 
 from assistant.content.playbooks import PlaybookLimits
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis
-from assistant.recover.budget import failing_step, fingerprint, made_progress, normalised, restart_budget
-from assistant.recover.directives import Directives
+from assistant.recover.directives import Directives, failing_step, fingerprint, made_progress, normalised, restart_budget
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 

@@ -21,15 +21,20 @@ from assistant.ports import Reply
 from assistant.recover.collective.commands import (
     Choice,
     Program,
+    Report,
+    Speeds,
+    alone_command,
     choose_program,
     commands_of,
     cost_of,
     load_terms,
     program_text,
+    report_of,
+    report_of_table,
+    result_of,
     seats_of,
 )
 from assistant.recover.collective.planner import Limits, Outcome, Result, Verdict, plan
-from assistant.recover.collective.reports import Report, Speeds, alone_command, report_of, report_of_table, result_of
 from assistant.recover.collective.torch_program import interface_to
 
 CASES = Path(__file__).parent.parent / "cases" / "collective"

@@ -6,7 +6,7 @@ import pytest
 
 from assistant.logs.lines import Line, Lines, clean
 from assistant.logs.phases import counts_of
-from assistant.recover.counted import compared_by_count
+from assistant.recover.comparison import compared_by_count
 from assistant.recover.verify import Look, loss_seen
 
 KERAS = "1875/1875 [==============================] - 5s 3ms/step - loss: {:.4f} - accuracy: 0.9152 - val_loss: 9.9"

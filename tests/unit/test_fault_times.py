@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.records import Checkpoint, Citation, NodeFinding
-from assistant.recover.fault_times import fault_time, suspect_words
+from assistant.recover.situation import fault_time, suspect_words
 from tests.daemon.night import diagnosis
 
 AT = datetime(2026, 11, 27, 9, 34, 41, tzinfo=UTC)

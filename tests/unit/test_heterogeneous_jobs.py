@@ -13,11 +13,11 @@ import pytest
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Checkpoint, Job, JobSpec
+from assistant.recover.directives import together_words
 from assistant.recover.job_program import programs_of
 from assistant.recover.job_reading import job_of_script
 from assistant.recover.resume.means import ResumeMeans
 from assistant.recover.resume.script import resume_way
-from assistant.recover.start_lines import together_words
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.slurm_parts import component_count, leader_of, script_paths, script_with_blank_lines
 from assistant.schedulers.slurm_spec import repeat_doubt

@@ -19,9 +19,8 @@ from assistant.logs.phases import learn_series, read_series
 from assistant.logs.tail import LogMark
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.compared import AttemptLog, compared_by_form
+from assistant.recover.comparison import AttemptLog, aborted_at_exit, compared_by_form, saved_end
 from assistant.recover.joblog import _marks, noted
-from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.verify import Look, Restart, Standing, judge_restart, loss_seen
 from tests.unit.logged_job import START, job_in, write
 

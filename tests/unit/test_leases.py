@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
 from assistant.records import Node, NodeState
-from assistant.recover.leases import Lease, expired, lease, ours, parse
+from assistant.recover.identity import Lease, expired, lease, ours, parse
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node

@@ -13,8 +13,7 @@ from assistant.engine.evidence.node_faults import first_elsewhere, matching_path
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
-from assistant.recover.lookup_folders import LookupKind, MissingName, lookup_of, missing_name
-from assistant.recover.modulefiles import modulefile_settings
+from assistant.recover.failure_origins import LookupKind, MissingName, lookup_of, missing_name, modulefile_settings
 from assistant.tools.storage import _INSTALLED_PROGRAM, _installed_rows
 
 PROGRAM, MODULE, LIBRARY, MODULEFILE = LookupKind

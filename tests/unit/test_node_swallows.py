@@ -22,11 +22,10 @@ from assistant.records import (
     NodeFinding,
 )
 from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
+from assistant.recover.directives import launch_paths, never_began, task_line
 from assistant.recover.drivers import makes_only_missing, named_jobs, submitted_by, watches_over_jobs, workflow_of
-from assistant.recover.launches import launch_paths, never_began
-from assistant.recover.signals import cause_words
+from assistant.recover.situation import cause_words
 from assistant.recover.source.settings import OF_SUBMITIT, repeat_problem
-from assistant.recover.start_lines import task_line
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from assistant.records import CallStatus, Incident, IncidentState
-from assistant.recover.page_facts import PageFacts, advice_left, facts_of_page, summary_now
+from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
 
 LIVES = "Job 2 is still running and holds 2 nodes (gpu001: bash, python3 x.py; gpu002: bash)."
 SUMMARY = f"Network error on gpu003 after step 60. {LIVES}"

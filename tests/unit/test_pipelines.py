@@ -13,9 +13,9 @@ from assistant.records import Action, Category, DecidedBy, Diagnosis, Job, JobSp
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
-from assistant.recover.never_saved import cost_of_beginning, without_checkpoint
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.script import resume_way
+from assistant.recover.start_costs import cost_of_beginning, without_checkpoint
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 START = NOW - timedelta(hours=1)

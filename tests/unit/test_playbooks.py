@@ -26,9 +26,9 @@ from assistant.records import (
     NodeFinding,
     Whereabouts,
 )
+from assistant.recover.playbook import filled, holds, look_up, text
 from assistant.recover.rehearsal import check_playbook
 from assistant.recover.situation import AVOIDED, situation
-from assistant.recover.values import filled, holds, look_up, text
 from assistant.tooling import found
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)

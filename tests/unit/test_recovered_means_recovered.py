@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from assistant.records import Job, JobSpec, JobState, MetricPoint
+from assistant.recover.comparison import training_end
 from assistant.recover.restart import live_double, same_run
-from assistant.recover.training_end import training_end
 from assistant.recover.verify import CONFIRM_S, Restart, Standing, judge_restart
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)

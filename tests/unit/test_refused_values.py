@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.refused_values import refused_numbers
+from assistant.recover.failure_origins import refused_numbers
 from assistant.tools.report import tell_owner
 from tests.unit.logged_job import START, job_in, write
 from tests.unit.test_saved_state import context

@@ -14,8 +14,8 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.evidence.job_sources import rate_setting
 from assistant.records import Action, Diagnosis
+from assistant.recover.comparison import said_over
 from assistant.recover.job_reading import job_of_script
-from assistant.recover.training_end import said_over
 
 ROLLBACK, FIX = Action.ROLLBACK_AND_SKIP_DATA, Action.FIX_AND_RESUBMIT
 

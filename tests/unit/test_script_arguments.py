@@ -15,12 +15,12 @@ from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.job_program import FileReader, programs_of
-from assistant.recover.plain_start import plain_start_words
 from assistant.recover.restart import plan_restart, same_run
 from assistant.recover.resume.means import ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.script_arguments import documented_arguments, submission_arguments, template_text
+from assistant.recover.start_costs import plain_start_words
 from assistant.recover.trial.trial import TrialWay, judge_trial, proven_trial, trial_answer, trial_for, trials_of
 from assistant.schedulers.slurm_specs import record_differences
 from assistant.schedulers.slurm_typed import arguments_digest, exact_arguments

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from assistant.records import Checkpoint, Job, JobState
-from assistant.recover import second_writer
-from assistant.recover.second_writer import change_between, files_in, lock_after, open_in, save_after, save_beside
+from assistant.recover import wrong_start as second_writer
+from assistant.recover.wrong_start import change_between, files_in, lock_after, open_in, save_after, save_beside
 
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ALICE, BOB = 2101, 2102

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from assistant.recover.job_program import programs_of
-from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.source.reruns import marks_what_is_there, skips_what_is_there
+from assistant.recover.start_costs import cost_of_beginning
 from tests.unit.logged_job import job_in, write
 
 LISTED = """import os

@@ -15,7 +15,7 @@ from assistant.records import Job, JobSpec, JobState
 from assistant.recover.job_program import programs_of
 from assistant.recover.resume.means import ResumeMeans
 from assistant.recover.resume.script import resume_way
-from assistant.recover.start_losses import loss_words, start_losses
+from assistant.recover.start_costs import loss_words, start_losses
 from assistant.tools.checkpoints import choose_checkpoint
 from assistant.tools.report import saved_state
 from tests.unit.logged_job import START, job_in, write

@@ -22,6 +22,7 @@ from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.comparison import training_end
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import TAIL_BYTES, log_points, whole_lines
 from assistant.recover.loaded import loaded_checkpoint
@@ -29,7 +30,6 @@ from assistant.recover.playbook import Ended
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
-from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, progress_seen
 from assistant.untrusted import FileEnd, read_end_from
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from assistant.records import JobState
-from assistant.recover.training_end import training_end, training_goal
+from assistant.recover.comparison import training_end, training_goal
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.report import time_limit_outlook
 from assistant.tools.resubmit import resubmit_job

@@ -31,7 +31,7 @@ from assistant.linear_patterns import LinearPattern, linear_pattern
 from assistant.logs.lines import Line
 from assistant.logs.shell import WordPiece, commands
 from assistant.records import Action, Category, Citation, Diagnosis
-from assistant.recover.training_end import training_end, training_goal
+from assistant.recover.comparison import training_end, training_goal
 
 NO_RESTART = "Do not start the training again: it is over."
 RESULT_LIES = "its result lies at"

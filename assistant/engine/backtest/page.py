@@ -8,7 +8,7 @@ from typing import NamedTuple
 from assistant.display import markdown as escaped
 from assistant.engine.backtest.attempts import AT_ONCE_S, HORIZON
 from assistant.engine.backtest.tally import LONGEST_WAIT_S, WELL_S, Rate, Tally
-from assistant.recover.leases import HOURS
+from assistant.recover.identity import HOURS
 
 SHOWN = 12
 """Lines of a list that are shown."""

@@ -43,7 +43,7 @@ from assistant.records import (
     Sighting,
     Verdict,
 )
-from assistant.recover.leases import HOURS
+from assistant.recover.identity import HOURS
 from assistant.recover.restart import restart_problem
 from assistant.rendering import method_lines
 from assistant.store import Store

@@ -15,7 +15,7 @@ from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import HORIZON, Attempt, Starter, failed_at_once, first_on, ran_s
 from assistant.engine.backtest.replay import Decided, Replayed
 from assistant.records import Action, IncidentState, JobState, Verdict
-from assistant.recover.leases import HOURS
+from assistant.recover.identity import HOURS
 
 WELL_S = 6 * 3600.0
 """A node on which the next job ran for so long was well."""

@@ -22,7 +22,7 @@ from assistant.logs.spikes import find_spike
 from assistant.logs.templates import steady_name
 from assistant.nodeset import fold
 from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, MetricPoint, NodeFinding, Whereabouts
-from assistant.recover.budget import SPIKE_SLACK
+from assistant.recover.directives import SPIKE_SLACK
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.situation import AVOIDED
 from assistant.untrusted import reading_as

@@ -26,9 +26,9 @@ from assistant.engine.evidence.storage import MOST_ASKED, MOST_OTHERS, comparabl
 from assistant.engine.gather import ask, caused_outside
 from assistant.errors import NightshiftError
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
+from assistant.recover.directives import launch_paths, never_began
+from assistant.recover.failure_origins import Lookup, LookupKind, MissingName, lookup_of, missing_name
 from assistant.recover.job_program import MOST_FILE_BYTES, FileReader, programs_of
-from assistant.recover.launches import launch_paths, never_began
-from assistant.recover.lookup_folders import Lookup, LookupKind, MissingName, lookup_of, missing_name
 from assistant.recover.shell.folders import RUNTIMES, Container
 from assistant.recover.situation import AVOIDED
 from assistant.recover.source.load_calls import OpenedPath, opened_paths

@@ -24,7 +24,7 @@ from assistant.engine.evidence.storage import comparable_nodes, nodes_of_cluster
 from assistant.engine.gather import ask, caused_outside
 from assistant.errors import NightshiftError
 from assistant.records import Action, Diagnosis, Event, EventKind, Incident, Job, JobState, Node, NodeState, Whereabouts
-from assistant.recover.gpus import gpus_of
+from assistant.recover.directives import gpus_of
 from assistant.recover.joblog import log_lines, marks_before
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import AVOIDED, NOWHERE

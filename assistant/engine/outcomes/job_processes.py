@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.records import Diagnosis, Evidence, Incident, IncidentState, Job, JobState, NodeState
 from assistant.records.jobs import ProcessReport, report_of, with_shared
-from assistant.recover.second_writer import TEAR_DOWN
+from assistant.recover.wrong_start import TEAR_DOWN
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

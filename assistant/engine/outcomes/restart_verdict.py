@@ -43,18 +43,15 @@ from assistant.records import (
 )
 from assistant.recover.checkpoints.layout import counts_steps, step_in_name
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.compared import compared
-from assistant.recover.counted import Comparison
-from assistant.recover.dependencies import never_begin
+from assistant.recover.comparison import Comparison, compared, training_end
+from assistant.recover.drivers import never_begin
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.runs import SaveFolders, writer_beside
-from assistant.recover.second_writer import save_beside
-from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
-from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start
+from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start, save_beside
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import ADVICE, Remark
 

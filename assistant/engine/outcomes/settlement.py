@@ -34,7 +34,7 @@ from assistant.records import (
 from assistant.recover.checkpoints.own_folders import new_checkpoints
 from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.dependencies import never_begin
+from assistant.recover.drivers import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.playbook import Ended

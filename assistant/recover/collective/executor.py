@@ -18,9 +18,21 @@ from assistant.errors import NightshiftError, ToolError
 from assistant.nodeset import fold
 from assistant.ports import Reply, Reserves, Scheduler, Transport
 from assistant.records import NodeState
-from assistant.recover.collective.commands import Choice, Seat, Terms, commands_of, seats_of
+from assistant.recover.collective.commands import (
+    Choice,
+    Report,
+    Seat,
+    Speeds,
+    Terms,
+    alone_command,
+    commands_of,
+    report_of,
+    report_of_table,
+    result_of,
+    seats_of,
+    world_speed,
+)
 from assistant.recover.collective.planner import Limits, Result, Verdict, World, plan
-from assistant.recover.collective.reports import Report, Speeds, alone_command, report_of, report_of_table, result_of, world_speed
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Follow a number that was refused back to where the job has it from: a key of a configuration, or a line of its source.
+"""Follow a name that a job lacks, or a number that was refused, back to where the job has it from.
+
+A program, module or library is looked up in the folders that the script gives, followed as a shell would (`PATH`, `PYTHONPATH`,
+`LD_LIBRARY_PATH`, sourced files, environments, modulefiles of Tcl and Lua); nothing is run.
 
 `size mismatch ... [256] ... [512]` is a key that holds 512 now and held 256 when the run began; `the number of total steps is 160`
 is the line that hands on `total_steps=`. Read are the head of the log, the configurations that the job names, and its sources.
@@ -8,20 +11,247 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from assistant.errors import InputError, NightshiftError
 from assistant.records import Job
-from assistant.recover.job_program import FileReader, JobProgram, Option, normalised
+from assistant.recover.batch_script import Launch
+from assistant.recover.job_program import FileReader, JobProgram, Option, job_environment, job_launches, normalised
 from assistant.recover.joblog import logs_of
+from assistant.recover.shell.folders import RUNTIMES, UNRESOLVED
 from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
 from assistant.untrusted import LOOK_S, read_start, reading_as, status_of, within
+from assistant.watch.outages import MOST_CHARACTERS
 
-__all__ = ["RefusedSetting", "refused_numbers", "refused_words", "settings_of"]
+DEFAULT_FOLDERS = (
+    "/usr/share/modulefiles",
+    "/etc/modulefiles",
+    "/usr/share/Modules/modulefiles",
+    "/usr/share/modules/modulefiles",
+    "/opt/modulefiles",
+)
+"""Source: the packages environment-modules and Lmod of Debian and of Enterprise Linux."""
+COMMANDS = frozenset(("module", "ml"))
+_TCL_NAME = re.compile(r"^\s*set\s+(\w{1,40})\s+[\"']?(/[^\s\"';]{1,200})", re.MULTILINE)
+_LUA_NAME = re.compile(r"^\s*(?:local\s+)?(\w{1,40})\s*=\s*[\"'](/[^\"'\n]{1,200})[\"']", re.MULTILINE)
+_TCL_PREPENDED = re.compile(r"^\s*(?:prepend|append)-path\s+(\w{1,40})\s+[\"']?([^\s\"';]{1,300})", re.MULTILINE)
+_LUA_PREPENDED = re.compile(r"\b(?:prepend|append)_path\s*\(\s*[\"'](\w{1,40})[\"']\s*,\s*([^\n]{1,300})", re.MULTILINE)
+_TCL_USED = re.compile(r"\$\{?(\w{1,40})\}?")
+_LUA_PART = re.compile(r"\s*(?:pathJoin\s*\(|[\"']([^\"'\n]{0,200})[\"']|([A-Za-z_]\w{0,40})|\.\.|,|\))")
+
+
+class VariableFolder(NamedTuple):
+    """A folder that a modulefile puts into a variable such as PATH."""
+
+    variable: str
+    folder: str
+
+
+def modulefile_folders(launches: Iterable[Launch], module_path: Iterable[str]) -> Iterator[str]:
+    """Yield the folders in which modulefiles of a script are looked for: those it uses, those of MODULEPATH, the usual ones."""
+    for words in _module_words(launches):
+        if "use" in words:
+            yield from (word for word in words[words.index("use") + 1 :] if word.startswith("/"))
+    yield from module_path
+    yield from DEFAULT_FOLDERS
+
+
+def modulefile_settings(
+    launches: Iterable[Launch], folders: Iterable[str], read: Callable[[str], str | None]
+) -> Iterator[VariableFolder]:
+    """Yield what the modules that a script loads add to variables, as far as their files can be read.
+
+    Args:
+        launches: Commands of the script.
+        folders: From `modulefile_folders`.
+        read: Returns a file's text by its absolute path, None where it cannot be read.
+    """
+    places = [folder.rstrip("/") for folder in dict.fromkeys(folders) if folder.startswith("/") and UNRESOLVED not in folder]
+    for words in _module_words(launches):
+        names = words[words.index("load") + 1 :] if "load" in words else words if "use" not in words else ()
+        for name in (name for name in names if not name.startswith(("-", "/", ".")) and UNRESOLVED not in name):
+            for place in places:
+                if (text := read(f"{place}/{name}.lua")) is not None:
+                    yield from _of_lua(text)
+                elif (text := read(f"{place}/{name}")) is not None:
+                    yield from _of_tcl(text)
+
+
+def _module_words(launches: Iterable[Launch]) -> Iterator[Sequence[str]]:
+    return (launch.words[1:] for launch in launches if launch.words[0] in COMMANDS)
+
+
+def _of_tcl(text: str) -> Iterator[VariableFolder]:
+    names = dict(_TCL_NAME.findall(text))
+    for variable, word in _TCL_PREPENDED.findall(text):
+        folder = _TCL_USED.sub(lambda match: names.get(match[1], UNRESOLVED), word)
+        yield from (VariableFolder(variable, part) for part in folder.split(":") if part.startswith("/") and UNRESOLVED not in part)
+
+
+def _of_lua(text: str) -> Iterator[VariableFolder]:
+    names = dict(_LUA_NAME.findall(text))
+    for variable, expression in _LUA_PREPENDED.findall(text):
+        folder, place, joined = "", 0, "pathJoin" in expression
+        while (part := _LUA_PART.match(expression, place)) is not None and part.end() > place:
+            word = part[1] if part[1] is not None else names.get(part[2], UNRESOLVED) if part[2] else ""
+            folder += f"/{word.strip('/')}" if joined and word else word
+            place = part.end()
+        if folder.startswith("/") and UNRESOLVED not in folder:
+            yield VariableFolder(variable, folder)
+
+
+MOST_FOLDERS = 96
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+SYSTEM_LIBRARIES = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib64", "/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib", "/lib")
+SYSTEM_PREFIXES = ("/usr", "/usr/local")
+PYTHONS = tuple(f"python3.{minor}" for minor in range(8, 15))
+"""Versions whose folders of packages are looked into."""
+_NAME = r"\w[\w.+-]{0,80}"
+_QUOTE = r"['\"`\u2018\u2019]?"
+_ACTIVATED = re.compile(r"(/[\w.@+/-]{1,200})/bin/(?:activate|python[\d.]*)\b")
+_CONDA_ROOT = re.compile(r"(/[\w.@+/-]{1,200})/(?:etc/profile\.d/conda\.sh|bin/(?:conda|mamba|activate))\b")
+_CONDA_NAMES = re.compile(r"\b(?:conda|mamba|micromamba|bin/)\s?activate\s+[\"']?([\w.@+/-]{1,200})")
+
+
+class LookupKind(StrEnum):
+    """What was looked for."""
+
+    PROGRAM = "program"
+    MODULE = "module of Python"
+    LIBRARY = "library"
+    MODULEFILE = "modulefile"
+
+
+class MissingName(NamedTuple):
+    """What a line says was not found by its name."""
+
+    kind: LookupKind
+    name: str
+    certain: bool = True
+    """Whether the line surely speaks of such a thing; a file that is opened by a bare name may be data."""
+
+
+class Lookup(NamedTuple):
+    """Where a job's shell looks for something."""
+
+    folders: tuple[str, ...]
+    whole: bool
+    """Whether these are all folders."""
+
+
+_FORMS: tuple[tuple[LookupKind, str, bool], ...] = (
+    (LookupKind.MODULEFILE, rf"[Uu]nable to locate a modulefile for {_QUOTE}([\w.+/-]{{1,120}})", True),
+    (LookupKind.MODULEFILE, r"module\(s\) are unknown: \"([\w.+/-]{1,120})\"", True),
+    (LookupKind.MODULE, rf"No module named {_QUOTE}([A-Za-z_]\w{{0,80}})", True),
+    (LookupKind.LIBRARY, r"(lib[\w.+-]{1,80}\.so[\w.]{0,20}): cannot open shared object file", True),
+    (LookupKind.PROGRAM, rf"(?:^|[:\s])({_NAME}): (?:command )?not found\s*$", True),
+    (LookupKind.PROGRAM, rf"command not found: ({_NAME})\s*$", True),
+    (LookupKind.PROGRAM, rf"\benv: {_QUOTE}({_NAME}){_QUOTE}: No such file or directory", True),
+    (LookupKind.PROGRAM, rf"execve\(\): ({_NAME}): No such file or directory", True),
+    (LookupKind.PROGRAM, rf'exec: "({_NAME})": executable file not found', True),
+    (LookupKind.PROGRAM, rf"No such file or directory: '({_NAME})'", False),
+)
+_COMPILED = tuple((kind, re.compile(form), certain) for kind, form, certain in _FORMS)
+
+
+def missing_name(lines: Iterable[str]) -> MissingName | None:
+    """Return what the first line that says so did not find by its name; None where none does. Pure."""
+    for line in (line[:MOST_CHARACTERS].rstrip() for line in lines):
+        for kind, form, certain in _COMPILED:
+            if match := form.search(line):
+                return MissingName(kind, match[1], certain)
+    return None
+
+
+@dataclass(frozen=True)
+class _Shell:
+    """What a script sets for the programs that it starts."""
+
+    launches: tuple[Launch, ...]
+    environment: dict[str, str]
+    text: str
+    """Of the script and of all files that it reads."""
+    settings: tuple[VariableFolder, ...]
+    """Of the modulefiles that it loads."""
+
+    def folders(self, variable: str) -> Iterator[str]:
+        """Yield the parts of a variable such as PATH, wherever it is set in the script."""
+        for variables in (self.environment, *(launch.variables for launch in self.launches)):
+            yield from filter(None, variables.get(variable, "").split(":"))
+        yield from (setting.folder for setting in self.settings if setting.variable == variable)
+
+    def environments(self) -> Iterator[str]:
+        """Yield the folders of environments of Python that a script activates, or whose interpreter it calls."""
+        yield from self.folders("VIRTUAL_ENV")
+        yield from self.folders("CONDA_PREFIX")
+        roots: list[str] = _CONDA_ROOT.findall(self.text)
+        for name in _CONDA_NAMES.findall(self.text):
+            yield from [name] if name.startswith("/") else (f"{root}/envs/{name}" for root in roots)
+        yield from _ACTIVATED.findall(self.text)
+        yield from roots
+
+    def packages(self) -> Iterator[str]:
+        """Yield the folders in which the interpreters that a script may call look for modules."""
+        own = list(self.environments())
+        bins = [folder.removesuffix("/bin") for folder in self.folders("PATH") if folder.endswith("/bin")]
+        # an environment does not see what the system has
+        prefixes = [
+            *own,
+            *(prefix for prefix in bins if not own or prefix not in SYSTEM_PREFIXES),
+            *(() if own else SYSTEM_PREFIXES),
+        ]
+        for prefix in dict.fromkeys(prefixes):
+            if prefix in SYSTEM_PREFIXES:
+                yield f"{prefix}/lib/python3/dist-packages"
+            for python in PYTHONS:
+                yield f"{prefix}/lib/{python}/site-packages"
+                if prefix in SYSTEM_PREFIXES:
+                    yield f"{prefix}/lib/{python}/dist-packages"
+
+
+def lookup_of(job: Job, kind: LookupKind) -> Lookup:
+    """Return the folders in which a job's shell looks for something; none where it runs in a container, or no script is kept.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    shell = _shell_of(job)
+    if shell is None:
+        return Lookup((), whole=False)
+    if kind is LookupKind.MODULEFILE:
+        folders = list(modulefile_folders(shell.launches, shell.folders("MODULEPATH")))
+    elif kind is LookupKind.LIBRARY:
+        folders = [*shell.folders("LD_LIBRARY_PATH"), *SYSTEM_LIBRARIES]
+    elif kind is LookupKind.PROGRAM:
+        folders = [*shell.folders("PATH"), *(f"{prefix}/bin" for prefix in shell.environments()), *SYSTEM_PATH]
+    else:
+        folders = [*shell.folders("PYTHONPATH"), *shell.packages()]
+    folder_names = dict.fromkeys(folder.rstrip("/") for folder in folders if folder.startswith("/") and UNRESOLVED not in folder)
+    certain = kind is LookupKind.PROGRAM and bool(shell.environment.get("PATH")) and len(folder_names) <= MOST_FOLDERS
+    whole = certain and not any(UNRESOLVED in folder for folder in folders)
+    return Lookup(tuple(folder for folder in folder_names if folder)[:MOST_FOLDERS], whole=whole)
+
+
+def _shell_of(job: Job) -> _Shell | None:
+    """Return what a job's script sets; None where it runs in a container, or no script is kept."""
+    read = FileReader(job.account)
+    launches = job_launches(job, read)
+    contained = any(launch.container is not None or PurePosixPath(launch.words[0]).name in RUNTIMES for launch in launches)
+    if job.spec is None or not launches or contained:
+        return None
+    environment = job_environment(job)
+    module_path = [folder for launch in launches for folder in launch.variables.get("MODULEPATH", "").split(":")]
+    places = list(modulefile_folders(launches, [*environment.get("MODULEPATH", "").split(":"), *module_path]))
+    settings = tuple(modulefile_settings(launches, places, read))
+    text = "\n".join([job.spec.script, *(text for text in read.texts.values() if text)])
+    return _Shell(tuple(launches), environment, text, settings)
+
 
 MOST_NUMBERS, MOST_SETTINGS, MOST_KEYS_NAMED = 6, 3, 4
 HEAD_BYTES = 256 << 10
