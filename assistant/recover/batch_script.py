@@ -88,7 +88,7 @@ class Launch:
             follows = (
                 word in ("-m", "--module")
                 and place + 1 < len(self.words)
-                and any("python" in one or PurePosixPath(one).name in MODULE_LAUNCHERS for one in self.words[:place])
+                and any("python" in word or PurePosixPath(word).name in MODULE_LAUNCHERS for word in self.words[:place])
             )
             if follows and not self.words[place + 1].startswith(("torch.distributed", "accelerate.commands", "deepspeed.launcher")):
                 return place + 1
@@ -163,12 +163,12 @@ def _call(shell: ShellState, name: str, arguments: Sequence[str], *, guarded: bo
     shell.called.add(name)
     if shell.calls >= MOST_CALLS:
         return
-    held, shell.parameters = shell.parameters, tuple(arguments)
+    outer_parameters, shell.parameters = shell.parameters, tuple(arguments)
     was_guarded, shell.guarded = shell.guarded, shell.guarded or guarded
     shell.calls += 1
     _run(shell, shell.functions[name])
     shell.calls -= 1
-    shell.parameters, shell.guarded = held, was_guarded
+    shell.parameters, shell.guarded = outer_parameters, was_guarded
 
 
 def _command(shell: ShellState, command: ScriptCommand) -> None:
@@ -177,27 +177,27 @@ def _command(shell: ShellState, command: ScriptCommand) -> None:
         words = words[1:]
     if not words or words[0] in LOOPS:
         return
-    name, rest = words[0], words[1:]
+    name, arguments_left = words[0], words[1:]
     certain = command.certain and not command.apart
     plain = command.stdin if not re.search(r"[$`\\]", command.stdin) else ""
-    given = command.given if command.given is not None else plain or None
-    set_variables(shell, words, given=given, separators=command.separators, certain=certain)
+    input_text = command.given if command.given is not None else plain or None
+    set_variables(shell, words, input_text=input_text, separators=command.separators, certain=certain)
     if name in DECLARATIONS:
-        declare(shell, rest, certain=command.certain)
-    elif name in ("cd", "pushd") and len(rest) == 1:
-        shell.folder = joined_path(shell.folder, rest[0])
+        declare(shell, arguments_left, certain=command.certain)
+    elif name in ("cd", "pushd") and len(arguments_left) == 1:
+        shell.folder = joined_path(shell.folder, arguments_left[0])
         shell.variables["PWD"] = shell.folder
     elif name == "eval" and shell.depth < MOST_NESTED:
         shell.depth += 1
-        _run(shell, " ".join(rest))
+        _run(shell, " ".join(arguments_left))
         shell.depth -= 1
-    elif name in ("source", ".") and rest:
-        _nested_file(shell, rest[0], rest[1:], own_shell=False)
+    elif name in ("source", ".") and arguments_left:
+        _nested_file(shell, arguments_left[0], arguments_left[1:], own_shell=False)
     elif name == "shift":
-        shell.parameters = shell.parameters[int(rest[0]) if rest and rest[0].isdecimal() else 1 :]
+        shell.parameters = shell.parameters[int(arguments_left[0]) if arguments_left and arguments_left[0].isdecimal() else 1 :]
     elif name in shell.functions:
         outer = shell.over, shell.folder
-        _call(shell, name, rest, guarded=command.guarded)
+        _call(shell, name, arguments_left, guarded=command.guarded)
         if command.apart:
             shell.over, shell.folder = outer
     else:
@@ -271,7 +271,7 @@ def _nested_file(shell: ShellState, name: str, arguments: Sequence[str], *, own_
     if text is None or text.startswith("\x7fELF") or "\0" in text[:1000]:
         return
     first = text.split("\n", 1)[0]
-    if first.startswith("#!") and not any(one in first for one in SHELLS):
+    if first.startswith("#!") and not any(shell in first for shell in SHELLS):
         return
     if own_shell:
         _deeper(shell, text, arguments)

@@ -57,14 +57,14 @@ def compared_by_count(before: Lines, after: Lines, *, resumed: bool) -> Comparis
         resumed: Whether that was to go on from a checkpoint. Many programs count anew then: its losses must go on from the last
             ones of the attempt before, for one that began at the start looks the same but for them.
     """
-    own, other = counts_of(before), counts_of(after)
-    if own is None or other is None or own.unit != other.unit:
+    own, second = counts_of(before), counts_of(after)
+    if own is None or second is None or own.unit != second.unit:
         return None
-    reached, first = max(point.step for point in own.points), other.points[0].step
+    reached, first = max(point.step for point in own.points), second.points[0].step
     if first > own.points[0].step or not resumed:
-        return Comparison(own.unit, own.points, other.points, reached, min(max(first - 1, 0), reached))
+        return Comparison(own.unit, own.points, second.points, reached, min(max(first - 1, 0), reached))
     shift = reached + 1 - first
-    return Comparison(own.unit, own.points, [replace(one, step=one.step + shift) for one in other.points], reached, reached)
+    return Comparison(own.unit, own.points, [replace(point, step=point.step + shift) for point in second.points], reached, reached)
 
 
 MOST_PLACES = 4
@@ -252,23 +252,23 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
     Args:
         texts: Lines of one attempt, in order.
     """
-    line, saved, said = "", False, False
+    line, saved, stated = "", False, False
     lines = [Line(number, text[:2000]) for number, text in enumerate(list(texts)[-MOST_LINES:], 1)]
     stepped = {point.line for point in metric_points(lines)}
     for number, text in lines:
         counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
         steps = {name: count for name, count in counts.items() if name != "epoc"}
-        last = bool(steps) and all(done == most for done, most in counts.values())
-        said_over = bool(_FINISHED.search(text)) and all(done == most for done, most in counts.values())
+        last = bool(steps) and all(reached == most for reached, most in counts.values())
+        said_over = bool(_FINISHED.search(text)) and all(reached == most for reached, most in counts.values())
         over = last or said_over
         if (steps or number in stepped or _LOSS.search(text)) and not (over and not steps):
             saved = False  # what was saved before it does not hold this step
-            line, said = ("", False) if not last else (line, said)
+            line, stated = ("", False) if not last else (line, stated)
         if over:
-            line, said = text.strip()[:200], said or said_over
+            line, stated = text.strip()[:200], stated or said_over
         if _FINAL_SAVE.search(text):
             saved = True
-    return TrainingEnd(line, saved, said) if line else None
+    return TrainingEnd(line, saved, stated) if line else None
 
 
 def said_over(text: str) -> bool:

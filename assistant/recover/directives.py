@@ -73,7 +73,7 @@ class Directives:
 
 def read_directives(script: str) -> Directives:
     """Return what the `#NIGHTSHIFT` lines of a script say; the last word on a key counts."""
-    said = Directives()
+    directives = Directives()
     problems: list[str] = []
     for number, line in enumerate(script.splitlines(), 1):
         match = LINE.match(line)
@@ -88,12 +88,12 @@ def read_directives(script: str) -> Directives:
             key, equals, value = word.partition("=")
             problem = f"{word!r} is not key=value" if not equals else ""
             if not problem:
-                found = _value(key, value)
-                problem = found if isinstance(found, str) else ""
-                said = said if isinstance(found, str) else found(said)
+                setting = _value(key, value)
+                problem = setting if isinstance(setting, str) else ""
+                directives = directives if isinstance(setting, str) else setting(directives)
             if problem:
                 problems.append(f"line {number}: {problem}")
-    return replace(said, problems=tuple(problems))
+    return replace(directives, problems=tuple(problems))
 
 
 def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
@@ -105,10 +105,10 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
             number = -1
         if number < 0:
             return f"restarts must be a number, not {value[:40]!r}"
-        return lambda said: replace(said, restarts=number)
+        return lambda directives: replace(directives, restarts=number)
     if key == "logs":
         paths = tuple(path for path in value.split(",") if path)
-        return (lambda said: replace(said, logs=paths)) if paths else "logs must name at least one file"
+        return (lambda directives: replace(directives, logs=paths)) if paths else "logs must name at least one file"
     if key == "act" and value not in ACT:
         return f"act must be one of {', '.join(ACT)}, not {value!r}"
     if key == "resumes" and value not in RESUMES:
@@ -120,10 +120,10 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         if unknown:
             return f"{key} knows {{{'}, {'.join(sorted(PLACEHOLDERS[key]))}}}, not {{{sorted(unknown)[0]}}}"
     elif key not in ("checkpoints", "act", "format", "owner", "heartbeat", "resumes"):
-        known = ["checkpoints", "format", "resume", "resumes", "skip", "restarts", "act", "owner", "heartbeat", "logs"]
-        near = difflib.get_close_matches(key, known, n=1)
-        return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
-    return lambda said: replace(said, **{key: value})  # type: ignore[arg-type]
+        keys = ["checkpoints", "format", "resume", "resumes", "skip", "restarts", "act", "owner", "heartbeat", "logs"]
+        near = difflib.get_close_matches(key, keys, n=1)
+        return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(keys)}")
+    return lambda directives: replace(directives, **{key: value})  # type: ignore[arg-type]
 
 
 def directives_of(job: Job | None) -> Directives:
@@ -240,16 +240,16 @@ def _not_before(recent: Sequence[PastRestart], limits: PlaybookLimits) -> dateti
     return max(restart.at for restart in recent) + timedelta(minutes=minutes)
 
 
-def refuted(before: Diagnosis, found: Diagnosis) -> bool:
+def refuted(before: Diagnosis, diagnosis: Diagnosis) -> bool:
     """Tell whether a restart that came to nothing has refuted what would be tried again: the same cause, and no node that is new.
 
     Args:
         before: What the restart rested on that did not hold.
-        found: What is found now.
+        diagnosis: What is found now.
     """
-    if found.reason in NO_THEORY:
+    if diagnosis.reason in NO_THEORY:
         return False
-    return fingerprint(before) == fingerprint(found) and {*found.faulty_nodes} <= {*before.faulty_nodes}
+    return fingerprint(before) == fingerprint(diagnosis) and {*diagnosis.faulty_nodes} <= {*before.faulty_nodes}
 
 
 def _nth(number: int) -> str:
@@ -346,7 +346,7 @@ def gpus_of(job: Job) -> int:
     """Return how many GPUs a job has, as its submission asks for them; 0 where that is not known."""
     if job.spec is None:
         return 0
-    asked = " ".join([*re.findall(r"^#SBATCH\s+(.*)$", job.spec.script, re.MULTILINE), *job.spec.options])
+    request_text = " ".join([*re.findall(r"^#SBATCH\s+(.*)$", job.spec.script, re.MULTILINE), *job.spec.options])
     nodes = len(job.nodes) or job.spec.nodes
     number = r"(?:[A-Za-z]\w*:)?(\d{1,6})\b"
     forms: Sequence[tuple[str, int]] = (
@@ -355,7 +355,7 @@ def gpus_of(job: Job) -> int:
         (rf"--gpus-per-task[= ]{number}", nodes * job.spec.ranks_per_node),
         (rf"(?:--gpus[= ]|-G ?){number}", 1),
     )
-    return next((int(found[-1]) * times for form, times in forms if (found := re.findall(form, asked))), 0)
+    return next((int(matches[-1]) * times for form, times in forms if (matches := re.findall(form, request_text))), 0)
 
 
 def gpu_hours(job: Job, now: datetime) -> float | None:

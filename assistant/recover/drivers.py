@@ -76,53 +76,55 @@ def turn_of(waiting: Job, ended: Job, job_of: Callable[[str], Job | None], same_
     if not parts:
         return JobTurn(Turn.NOW)
     turn = (max if alternatives else min)(part.turn for part in parts)
-    return JobTurn(turn, tuple(dict.fromkeys(one for part in parts if part.turn is Turn.LATER for one in part.awaited)))
+    return JobTurn(
+        turn, tuple(dict.fromkeys(link_later for part in parts if part.turn is Turn.LATER for link_later in part.awaited))
+    )
 
 
-def _part(kind: str, job_id: str, shown: str, ended: Job, job_of: Callable[[str], Job | None]) -> JobTurn:
+def _part(kind: str, job_id: str, text: str, ended: Job, job_of: Callable[[str], Job | None]) -> JobTurn:
     own = job_id.partition("+")[0] if kind == "after" else job_id
     if own.partition("+")[0] == ended.id.partition("+")[0]:
         return JobTurn(Turn.NEVER if kind in _ENDS_WELL else Turn.NOW)
-    if shown == "failed":
+    if text == "failed":
         return JobTurn(Turn.NEVER)
-    if shown == "fulfilled":
+    if text == "fulfilled":
         return JobTurn(Turn.NOW)
-    other = job_of(own) if "*" not in own else None
-    if other is None or not other.state.ended:
-        begun = kind == "after" and other is not None and other.started is not None
-        return JobTurn(Turn.NOW) if begun else JobTurn(Turn.LATER, (own,))
+    awaited = job_of(own) if "*" not in own else None
+    if awaited is None or not awaited.state.ended:
+        is_running = kind == "after" and awaited is not None and awaited.started is not None
+        return JobTurn(Turn.NOW) if is_running else JobTurn(Turn.LATER, (own,))
     if kind in _ENDS_WELL:
-        return JobTurn(Turn.NOW if other.state is JobState.COMPLETED else Turn.NEVER)
+        return JobTurn(Turn.NOW if awaited.state is JobState.COMPLETED else Turn.NEVER)
     if kind == "afternotok":
-        return JobTurn(Turn.NEVER if other.state is JobState.COMPLETED else Turn.NOW)
+        return JobTurn(Turn.NEVER if awaited.state is JobState.COMPLETED else Turn.NOW)
     return JobTurn(Turn.NOW)
 
 
 def _alone(waiting: Job, ended: Job, same_name: Sequence[Job]) -> JobTurn:
     """Return when a job with `singleton` begins: all of its user and name that came before it, or run, are over then."""
     before = [
-        one.id
-        for one in same_name
-        if (one.name, one.user) == (waiting.name, waiting.user)
-        and one.id not in (waiting.id, ended.id)
-        and not one.state.ended
-        and (one.state is not JobState.PENDING or _number(one.id) < _number(waiting.id))
+        job_named.id
+        for job_named in same_name
+        if (job_named.name, job_named.user) == (waiting.name, waiting.user)
+        and job_named.id not in (waiting.id, ended.id)
+        and not job_named.state.ended
+        and (job_named.state is not JobState.PENDING or _number(job_named.id) < _number(waiting.id))
     ]
     return JobTurn(Turn.LATER, tuple(before)) if before else JobTurn(Turn.NOW)
 
 
 def is_behind(link: Job, ended: Job, job_of: Callable[[str], Job | None]) -> bool:
     """Tell whether a pending job waits for a job that has ended, itself or through other jobs of a chain."""
-    waiting, known = [link], {link.id}
-    while waiting and len(known) <= _MOST_LINKS:
+    waiting, ids_seen = [link], {link.id}
+    while waiting and len(ids_seen) <= _MOST_LINKS:
         for clause in _CLAUSE.finditer(waiting.pop().dependency):
             own = (clause["job"] or "").partition("+")[0]
             if own in (ended.id.partition("+")[0], f"{ended.id.partition('_')[0]}_*"):
                 return True
-            other = job_of(own) if own and own not in known and "*" not in own else None
-            if other is not None and other.state is JobState.PENDING:
-                known.add(other.id)
-                waiting.append(other)
+            awaited = job_of(own) if own and own not in ids_seen and "*" not in own else None
+            if awaited is not None and awaited.state is JobState.PENDING:
+                ids_seen.add(awaited.id)
+                waiting.append(awaited)
     return False
 
 
@@ -169,12 +171,12 @@ def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") ->
     if ended is None or not isinstance(scheduler, Dependents):
         return ""
     try:
-        waiting = [one for one in scheduler.dependents(ended) if one.id != successor]
+        waiting = [dependent for dependent in scheduler.dependents(ended) if dependent.id != successor]
     except (ToolError, Unavailable) as error:
         return f"; whether other jobs wait for {ended} is not known: {error}"
     if not waiting:
         return ""
-    named = ", ".join(f"{one.id} ({one.name} of {one.user})" for one in waiting[:_MOST_TOLD])
+    names = ", ".join(f"{dependent.id} ({dependent.name} of {dependent.user})" for dependent in waiting[:_MOST_TOLD])
     more = f" and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
     remedy = f"scancel {waiting[0].id}, or let it wait for another job"
     if successor:
@@ -182,7 +184,7 @@ def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") ->
             remedy = "; ".join(scheduler.command_lines("move_dependent", waiting[0].id, ended, successor))
         except (ToolError, Unavailable) as error:
             remedy = f"let it wait for {successor} ({error})"
-    return f"; {named}{more} wait for job {ended} to end well and never begin as they are: {remedy}"
+    return f"; {names}{more} wait for job {ended} to end well and never begin as they are: {remedy}"
 
 
 def _number(job_id: str) -> int:

@@ -47,7 +47,7 @@ def restart_of(history: History, job: Job) -> Call | None:
         call = _call(history, tag.call)
         if call is None or call.tool not in RESTARTS or (call.incident or 0) != tag.incident:
             continue
-        allowed = min((one.at for one in history.decisions(call.id) if one.verdict == "allow"), default=None)
+        allowed = min((decision.at for decision in history.decisions(call.id) if decision.verdict == "allow"), default=None)
         if allowed is None or job.submitted is None or job.submitted < allowed - CLOCKS_APART:
             continue
         outcome = history.outcome(call.id)
@@ -218,16 +218,16 @@ def parse(reason: str) -> Lease | None:
 
 def expired(nodes: Iterable[Node], now: datetime) -> list[tuple[Node, Lease]]:
     """Return the nodes whose lease of ours has run out, oldest first."""
-    found = [(node, own) for node in nodes if (own := parse(node.reason)) is not None and own.expired(now)]
-    return sorted(found, key=lambda pair: pair[1].until or now)
+    leases = [(node, own) for node in nodes if (own := parse(node.reason)) is not None and own.expired(now)]
+    return sorted(leases, key=lambda pair: pair[1].until or now)
 
 
 def _time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return moment if moment.tzinfo else None
 
 
 def _whole(moment: datetime) -> datetime:

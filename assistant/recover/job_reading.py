@@ -223,7 +223,9 @@ def read_job(
         spec,
         options,
         read_directives(spec.script),
-        framework_of("\n".join([launch, spec.script, *(name for one in programs for s in one.sources for name in s.modules)])),
+        framework_of(
+            "\n".join([launch, spec.script, *(name for program in programs for s in program.sources for name in s.modules)])
+        ),
         launch,
         logs,
         log_problems,
@@ -233,7 +235,7 @@ def read_job(
         way,
         shape_of(spec, options),
         spec.doubt,
-        next((one.unread_behind for one in programs if one.unread_behind), ""),
+        next((program.unread_behind for program in programs if program.unread_behind), ""),
     )
     reading = replace(reading, stateless=search is not None and search.stateless)
     return replace(reading, gaps=(*_stage_gaps(reading, stages), *gaps_of(reading)))
@@ -279,12 +281,12 @@ def _options_of(words: Sequence[str]) -> dict[str, str]:
     while place < len(words):
         word = words[place]
         place += 1
-        named, equals, value = word.partition("=")
-        if named.startswith("--"):
-            key = named[2:]
+        option_name, equals, value = word.partition("=")
+        if option_name.startswith("--"):
+            key = option_name[2:]
             if not equals and place < len(words) and not words[place].startswith("-"):
                 value, place = words[place], place + 1
-        elif named.startswith("-") and len(word) > 1:
+        elif option_name.startswith("-") and len(word) > 1:
             key, value = _SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
             if not value and word[1] in VALUE_LETTERS and place < len(words):
                 value, place = words[place], place + 1
@@ -338,8 +340,8 @@ def script_logs(job: Job, read: Callable[[str], str | None]) -> tuple[tuple[LogS
     declared = [declared_logs(job.spec.script, around)]
     for path in declared[0].called[:MOST_CALLED]:
         declared.append(declared_logs(read(path) or "", around))
-    for one in declared:
-        logs += [LogSource(shown_pattern(log.path), log.origin, log.how) for log in one.patterns]
+    for declared_log in declared:
+        logs += [LogSource(shown_pattern(log.path), log.origin, log.how) for log in declared_log.patterns]
     problems = [problem for one in declared for problem in (*one.problems, *map(_nowhere, one.nowhere))]
     return tuple(dict.fromkeys(logs)), tuple(dict.fromkeys(problems))
 
@@ -412,14 +414,14 @@ def _log_gaps(reading: JobReading) -> list[Gap]:
     if all(log.path == NEVER_READ for log in reading.logs):
         text = "all of its output goes to /dev/null: nobody can see why it fails" if reading.logs else "it has no log that is known"
         gaps.append(Gap(Weight.BLOCKS, text, "#SBATCH --output=%x-%j.log"))
-    named = {"output": reading.spec.log or reading.options.get("output"), "error": reading.options.get("error")}
-    for stream, path in named.items():
+    streams = {"output": reading.spec.log or reading.options.get("output"), "error": reading.options.get("error")}
+    for stream, path in streams.items():
         if path and path != NEVER_READ and not _OF_ONE_ATTEMPT.search(path):
             stem, dot, end = path.rpartition(".")
             better = f"{stem}-%j.{end}" if dot and "/" not in end else f"{path}-%j"
             gaps.append(Gap(Weight.IMPROVES, f"the next attempt writes over {path}, or behind it", f"#SBATCH --{stream}={better}"))
             break
-    for stream, path in named.items():
+    for stream, path in streams.items():
         if path and (folder := folder_of_one_job(path)):
             text = f"Slurm makes no folders, and {folder} is another one for each job: without it a new job ends at once with 0:53"
             name = path[len(folder) + 1 :]

@@ -88,15 +88,15 @@ def noted(logs: JobLogs, at: datetime) -> dict[str, object]:
 def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
     """Return the logs that evidence of `LOGS` names, as they were then; those that evidence of an older form names not at all."""
     files = []
-    for one in facts.get("files", ()):
+    for row in facts.get("files", ()):
         try:
-            state, origin = LogFileState(one["state"]), LogOrigin[one["origin"]]
-            rank = int(one["rank"]) if one["rank"] is not None else None
-            known = LogFile(
-                Path(one["path"]), origin, str(one["how"]), state, begin=int(one["begin"]), rank=rank, node=str(one["node"])
+            state, origin = LogFileState(row["state"]), LogOrigin[row["origin"]]
+            rank = int(row["rank"]) if row["rank"] is not None else None
+            log_file = LogFile(
+                Path(row["path"]), origin, str(row["how"]), state, begin=int(row["begin"]), rank=rank, node=str(row["node"])
             )
             at = datetime.fromisoformat(str(facts["at"]))
-            files.append(replace(known, inode=int(one["inode"]), size_bytes=int(one["size_bytes"]), written=at))
+            files.append(replace(log_file, inode=int(row["inode"]), size_bytes=int(row["size_bytes"]), written=at))
         except (KeyError, TypeError, ValueError):
             continue
     return JobLogs(tuple(files))
@@ -248,7 +248,7 @@ def _after(step: int, consumed: dict[int, int], batch: int) -> int | None:
         return consumed[step]
     if not batch:
         return None
-    nearest = min(consumed, key=lambda known: abs(known - step), default=0)
+    nearest = min(consumed, key=lambda step_consumed: abs(step_consumed - step), default=0)
     return max(0, consumed.get(nearest, 0) + (step - nearest) * batch)
 
 
@@ -270,8 +270,8 @@ def window_to_skip(job: Job, wish: SkipWish, checkpoint: Checkpoint | None, reac
     """
     if wish.around:
         begin = checkpoint.step + 1 if checkpoint is not None else 1
-        behind = max(wish.steps, min((reached or 0) - wish.around, MOST_SKIPPED_STEPS), 0)
-        first, end = max(begin, wish.around - LEAD_STEPS), wish.around + behind + 1
+        steps_behind = max(wish.steps, min((reached or 0) - wish.around, MOST_SKIPPED_STEPS), 0)
+        first, end = max(begin, wish.around - LEAD_STEPS), wish.around + steps_behind + 1
     elif wish.first:
         first, end = wish.first, wish.end
     else:

@@ -195,11 +195,13 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps
     first_line = reader.points[0].line if reader.points else None
-    kept = [load for load in loads if first_line is None or load.number < first_line]
-    last_load = kept[-1].number if kept else 0
-    begun = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
+    loads_before = [load for load in loads if first_line is None or load.number < first_line]
+    last_load = loads_before[-1].number if loads_before else 0
+    fresh_texts = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
     first, interval = steps[0] if steps else None, min(gaps) if gaps else None
-    return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", first, interval, exact, bool(points) and points[0].line in bars)
+    return LoadedCheckpoint(
+        tuple(loads_before), fresh_texts[0] if fresh_texts else "", first, interval, exact, bool(points) and points[0].line in bars
+    )
 
 
 def names_own_step(text: str, step: int) -> bool:
@@ -225,12 +227,16 @@ def _load_line(number: int, text: str) -> LoadLine | None:
         groups = match.groupdict()
         path = (groups.get("path") or "").rstrip("./:")
         step = groups.get("step")
-        found = int(step) if step else int(groups["next"]) - 1 if groups.get("next") else None
-        if found is None and path and (said := STEP_BEFORE.search(text[match.start() : max(text.find(path), 0)])) is not None:
-            found = int(said[1])  # `restored step 40 from …/t5-xl`: the words tell it, not a name with a number
-        found = found if found is not None else _step_of(path)
-        if path or found is not None:
-            return LoadLine(number, text.strip()[:300], path, found)
+        step_found = int(step) if step else int(groups["next"]) - 1 if groups.get("next") else None
+        if (
+            step_found is None
+            and path
+            and (step_before := STEP_BEFORE.search(text[match.start() : max(text.find(path), 0)])) is not None
+        ):
+            step_found = int(step_before[1])  # `restored step 40 from …/t5-xl`: the words tell it, not a name with a number
+        step_found = step_found if step_found is not None else _step_of(path)
+        if path or step_found is not None:
+            return LoadLine(number, text.strip()[:300], path, step_found)
     return None
 
 
@@ -269,7 +275,7 @@ def own_load(
     first, slack = loaded.first_step, 0 if loaded.exact else SLACK_STEPS
     if any(load.step == 0 for load in loaded.loads) or (first is not None and first <= 1):
         return None
-    own = [load for load in loaded.loads if any(path.is_relative_to(one) for path in folder_of(load.path) for one in folders)]
+    own = [load for load in loaded.loads if any(path.is_relative_to(folder) for path in folder_of(load.path) for folder in folders)]
     if own:  # a line without a folder may tell the step of what another line names
         with_step = [load for load in loaded.loads if load.step and (load in own or "/" not in load.path)]
         counted_on = with_step and (first is None or first >= (with_step[-1].step or 0) - slack)
@@ -278,20 +284,20 @@ def own_load(
     return nameless[-1] if nameless else None
 
 
-def compare_loaded(chosen: Checkpoint | None, loaded: LoadedCheckpoint) -> LoadComparison:
+def compare_loaded(checkpoint: Checkpoint | None, loaded: LoadedCheckpoint) -> LoadComparison:
     """Return whether a job went on from the checkpoint that was chosen.
 
     Lines that name the chosen checkpoint or another one of its folder count first, then steps that a line names, then the first
     step that was logged. Nothing is concluded from silence.
 
     Args:
-        chosen: What the restart was to go on from; None when it was to begin at the start.
+        checkpoint: What the restart was to go on from; None when it was to begin at the start.
         loaded: From `loaded_checkpoint`, of the new attempt.
     """
-    if chosen is None:
+    if checkpoint is None:
         return _compare_fresh(loaded)
-    by_lines = _by_lines(chosen, loaded)
-    by_steps = _by_first_step(chosen, loaded)
+    by_lines = _by_lines(checkpoint, loaded)
+    by_steps = _by_first_step(checkpoint, loaded)
     if by_lines is None or (by_steps.differs and not by_lines.differs):
         return by_steps
     return by_lines
@@ -306,44 +312,50 @@ def _compare_fresh(loaded: LoadedCheckpoint) -> LoadComparison:
     return LoadComparison(LoadVerdict.CHOSEN, "it began at the start, as chosen")
 
 
-def _by_lines(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison | None:
+def _by_lines(checkpoint: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison | None:
     """Return what the job's own words say; None where they name no checkpoint that can be compared."""
-    wanted = f"chosen was {chosen.path.name} (step {chosen.step})"
+    expectation = f"chosen was {checkpoint.path.name} (step {checkpoint.step})"
     if loaded.fresh_line and not loaded.loads:
-        return LoadComparison(LoadVerdict.FROM_START, f"it began at the start: {loaded.fresh_line!r}; {wanted}")
-    folder = str(chosen.path.parent)
-    named = [load for load in loaded.loads if chosen.path.name in PurePosixPath(load.path).parts]
+        return LoadComparison(LoadVerdict.FROM_START, f"it began at the start: {loaded.fresh_line!r}; {expectation}")
+    folder = str(checkpoint.path.parent)
+    loads_named = [load for load in loaded.loads if checkpoint.path.name in PurePosixPath(load.path).parts]
     near = [load for load in loaded.loads if load.path.startswith(folder + "/") or load.path == folder]
     with_step = [load for load in (near or loaded.loads) if load.step is not None]
-    other = [load for load in with_step if load.step != chosen.step]
-    if other and (not named or other[-1].number > named[-1].number) and not any(load.step == chosen.step for load in with_step):
-        last = other[-1]
-        return LoadComparison(LoadVerdict.OTHER, f"it loaded step {last.step}: {last.text!r}; {wanted}")
-    if named or any(load.step == chosen.step for load in with_step):
-        line = (named or [load for load in with_step if load.step == chosen.step])[-1]
-        return LoadComparison(LoadVerdict.CHOSEN, f"it loaded {chosen.path.name}, as chosen: {line.text!r}")
+    loads_elsewhere = [load for load in with_step if load.step != checkpoint.step]
+    if (
+        loads_elsewhere
+        and (not loads_named or loads_elsewhere[-1].number > loads_named[-1].number)
+        and not any(load.step == checkpoint.step for load in with_step)
+    ):
+        last = loads_elsewhere[-1]
+        return LoadComparison(LoadVerdict.OTHER, f"it loaded step {last.step}: {last.text!r}; {expectation}")
+    if loads_named or any(load.step == checkpoint.step for load in with_step):
+        line = (loads_named or [load for load in with_step if load.step == checkpoint.step])[-1]
+        return LoadComparison(LoadVerdict.CHOSEN, f"it loaded {checkpoint.path.name}, as chosen: {line.text!r}")
     return None
 
 
-def _by_first_step(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison:
+def _by_first_step(checkpoint: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison:
     """Return what the first step says; steps may count from 0, and not every step is logged."""
-    first, wanted = loaded.first_step, f"chosen was {chosen.path.name} (step {chosen.step})"
+    first, expectation = loaded.first_step, f"chosen was {checkpoint.path.name} (step {checkpoint.step})"
     if first is None:
         return LoadComparison(LoadVerdict.UNKNOWN, "the log does not tell yet which checkpoint was loaded")
-    if not counts_steps(chosen.format, chosen.path.name) and chosen.step < first:
-        return LoadComparison(LoadVerdict.UNKNOWN, f"its first logged step is {first}; {chosen.path.name} counts no steps")
+    if not counts_steps(checkpoint.format, checkpoint.path.name) and checkpoint.step < first:
+        return LoadComparison(LoadVerdict.UNKNOWN, f"its first logged step is {first}; {checkpoint.path.name} counts no steps")
     begins = f"its first logged step is {first}"
     slack = 0 if loaded.exact else SLACK_STEPS
-    if first < chosen.step - slack:
+    if first < checkpoint.step - slack:
         at_start = first <= max(1, loaded.interval or 1)
-        return LoadComparison(LoadVerdict.FROM_START if at_start else LoadVerdict.OTHER, f"{begins}; {wanted}")
+        return LoadComparison(LoadVerdict.FROM_START if at_start else LoadVerdict.OTHER, f"{begins}; {expectation}")
     if loaded.interval is None:
-        unknown = LoadComparison(LoadVerdict.UNKNOWN, f"{begins}: how often it logs is not known yet; {wanted}")
+        unknown = LoadComparison(LoadVerdict.UNKNOWN, f"{begins}: how often it logs is not known yet; {expectation}")
         return (
-            LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {chosen.step}")
-            if first <= chosen.step + 1
+            LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {checkpoint.step}")
+            if first <= checkpoint.step + 1
             else unknown
         )
-    if first > chosen.step + loaded.interval + 1 + slack:
-        return LoadComparison(LoadVerdict.OTHER, f"{begins}, {loaded.interval} steps apart: it went on from a later one; {wanted}")
-    return LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {chosen.step}")
+    if first > checkpoint.step + loaded.interval + 1 + slack:
+        return LoadComparison(
+            LoadVerdict.OTHER, f"{begins}, {loaded.interval} steps apart: it went on from a later one; {expectation}"
+        )
+    return LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {checkpoint.step}")

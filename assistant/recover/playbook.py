@@ -31,24 +31,24 @@ def look_up(path: str, values: Mapping[str, Any]) -> Any:
     Raises:
         ToolError: The value it leads through exists and has no such key; the message lists those it has.
     """
-    first, *rest = path.split(".")
+    first, *keys = path.split(".")
     if first not in values:
         raise ToolError(f"{{{path}}} finds nothing: {first!r} is none of {', '.join(sorted(values))}")
-    found: Any = values[first]
-    for word in rest:
-        if found is None or found is SKIPPED:
+    value: Any = values[first]
+    for word in keys:
+        if value is None or value is SKIPPED:
             return None
-        if dataclasses.is_dataclass(found) and not isinstance(found, type) and hasattr(found, word):
-            found = getattr(found, word)
-        elif isinstance(found, Mapping) and word in found:
-            found = found[word]
-        elif isinstance(found, Sequence) and not isinstance(found, str):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, word):
+            value = getattr(value, word)
+        elif isinstance(value, Mapping) and word in value:
+            value = value[word]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
             # a repeated step: the word of each of its values
-            found = [item[word] for item in found if isinstance(item, Mapping) and word in item]
+            value = [item[word] for item in value if isinstance(item, Mapping) and word in item]
         else:
-            known = f"it has {', '.join(map(str, found))}" if isinstance(found, Mapping) and found else f"it is {found!r}"
-            raise ToolError(f"{{{path}}} finds nothing: no {word!r} there; {known}")
-    return None if found is SKIPPED else found
+            hint = f"it has {', '.join(map(str, value))}" if isinstance(value, Mapping) and value else f"it is {value!r}"
+            raise ToolError(f"{{{path}}} finds nothing: no {word!r} there; {hint}")
+    return None if value is SKIPPED else value
 
 
 def holds(condition: str, values: Mapping[str, Any]) -> bool:
@@ -65,8 +65,8 @@ def filled(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     Raises:
         ToolError: A path leads nowhere.
     """
-    done = {name: _filled(value, values) for name, value in arguments.items()}
-    return {name: value for name, value in done.items() if value is not None}
+    arguments_filled = {name: _filled(value, values) for name, value in arguments.items()}
+    return {name: value for name, value in arguments_filled.items() if value is not None}
 
 
 def text(template: str, values: Mapping[str, Any]) -> str:
@@ -86,9 +86,9 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(value, Sequence):
         items: list[Any] = []
         for item in value:
-            found = _filled(item, values)
-            spliced = isinstance(found, Sequence) and not isinstance(found, str)
-            items += [one for one in (found if spliced else [found]) if one is not None and one not in items]
+            item_value = _filled(item, values)
+            spliced = isinstance(item_value, Sequence) and not isinstance(item_value, str)
+            items += [part for part in (item_value if spliced else [item_value]) if part is not None and part not in items]
         return items
     return value
 
@@ -239,67 +239,67 @@ def play(playbook: Playbook, values: Mapping[str, Any], *, look_s: float = LOOK_
         values: From `situation`.
         look_s: How long one look of a verify may wait; 0 looks once.
     """
-    known: dict[str, Any] = dict(values)
+    state: dict[str, Any] = dict(values)
     latest: datetime | None = None
-    done: list[str] = []
+    steps_done: list[str] = []
     for step in playbook.step:
-        taken = (not step.when or holds(step.when, known)) and not any(holds(condition, known) for condition in step.unless)
-        known[step.name] = SKIPPED
-        if not taken:
+        applies = (not step.when or holds(step.when, state)) and not any(holds(condition, state) for condition in step.unless)
+        state[step.name] = SKIPPED
+        if not applies:
             continue
         try:
             if step.expect:
-                looked = yield from _look(step, known, latest, look_s)
-                problem, known[step.name], latest = looked.problem, looked.value, looked.at
+                waited = yield from _look(step, state, latest, look_s)
+                problem, state[step.name], latest = waited.problem, waited.value, waited.at
             else:
-                outcomes = yield from _take(step, known, _restart_behind(playbook, step))
+                outcomes = yield from _take(step, state, _restart_behind(playbook, step))
                 problem = next((f"({step.use}) failed: {outcome.error}" for outcome in outcomes if not outcome.ok), "")
                 latest = max((outcome.at for outcome in outcomes), default=latest)
-                found = [outcome.value for outcome in outcomes if outcome.ok]
-                known[step.name] = found if step.each else (found[0] if found else SKIPPED)
+                results = [outcome.value for outcome in outcomes if outcome.ok]
+                state[step.name] = results if step.each else (results[0] if results else SKIPPED)
         except ToolError as error:
-            return Ended(IncidentState.ESCALATED, f"step {step.name} cannot be made: {error}", known, step.name)
+            return Ended(IncidentState.ESCALATED, f"step {step.name} cannot be made: {error}", state, step.name)
         if problem and not step.optional:
-            return Ended(IncidentState.ESCALATED, f"step {step.name} {problem}", known, step.name)
-        done.append(step.name)
+            return Ended(IncidentState.ESCALATED, f"step {step.name} {problem}", state, step.name)
+        steps_done.append(step.name)
         if step.then is not None:
-            return Ended(STATES[step.then], _said(known[step.name]) or step.why or f"ended by step {step.name}", known, step.name)
-    return (yield from _verified(playbook, known, latest, look_s, done))
+            return Ended(STATES[step.then], _said(state[step.name]) or step.why or f"ended by step {step.name}", state, step.name)
+    return (yield from _verified(playbook, state, latest, look_s, steps_done))
 
 
 def _verified(
-    playbook: Playbook, known: dict[str, Any], since: datetime | None, look_s: float, done: list[str]
+    playbook: Playbook, state: dict[str, Any], since: datetime | None, look_s: float, steps_done: list[str]
 ) -> Generator[Wanted, Outcome, Ended]:
     """Make sure of every verify and return how the playbook ended."""
     notes = []
     for verify in playbook.verify:
-        known[verify.name] = SKIPPED
-        if verify.when and not holds(verify.when, known):
+        state[verify.name] = SKIPPED
+        if verify.when and not holds(verify.when, state):
             continue
         try:
-            looked = yield from _look(verify, known, since, look_s)
+            waited = yield from _look(verify, state, since, look_s)
         except ToolError as error:
-            return Ended(IncidentState.ESCALATED, f"verify {verify.name} cannot be made: {error}", known, verify.name)
-        known[verify.name] = looked.value
-        if looked.problem:
-            failed_job = str(looked.value.get("job") or "") if looked.value.get("status") == "failed" else ""
-            note = f"verify {verify.name} {looked.problem}"
-            return Ended(IncidentState.ESCALATED, note, known, verify.name, failed_job or None)
-        notes += [_said(looked.value)] if _said(looked.value) else []
-    note = "; ".join(notes) or (f"done: {', '.join(done)}" if done else "nothing had to be done")
-    return Ended(STATES[playbook.ends], note, known)
+            return Ended(IncidentState.ESCALATED, f"verify {verify.name} cannot be made: {error}", state, verify.name)
+        state[verify.name] = waited.value
+        if waited.problem:
+            failed_job = str(waited.value.get("job") or "") if waited.value.get("status") == "failed" else ""
+            note = f"verify {verify.name} {waited.problem}"
+            return Ended(IncidentState.ESCALATED, note, state, verify.name, failed_job or None)
+        notes += [_said(waited.value)] if _said(waited.value) else []
+    note = "; ".join(notes) or (f"done: {', '.join(steps_done)}" if steps_done else "nothing had to be done")
+    return Ended(STATES[playbook.ends], note, state)
 
 
 def _restart_behind(playbook: Playbook, step: Step) -> str:
     """Return the tool of the first step behind one that starts a job again; empty where there is none."""
-    behind = playbook.step[playbook.step.index(step) + 1 :]
-    return next((later.use for later in behind if later.use in RESTARTS), "")
+    steps_after = playbook.step[playbook.step.index(step) + 1 :]
+    return next((later.use for later in steps_after if later.use in RESTARTS), "")
 
 
-def _take(step: Step, known: Mapping[str, Any], restarts_by: str) -> Generator[Wanted, Outcome, list[Outcome]]:
+def _take(step: Step, state: Mapping[str, Any], restarts_by: str) -> Generator[Wanted, Outcome, list[Outcome]]:
     """Make a step's call, or one for each of its items."""
     outcomes: list[Outcome] = []
-    for call in calls_of(step, known, restarts_by):
+    for call in calls_of(step, state, restarts_by):
         outcome = yield call
         outcomes.append(outcome)
         if not outcome.ok and not step.optional:
@@ -314,10 +314,10 @@ def calls_of(step: Step, values: Mapping[str, Any], restarts_by: str = "") -> It
         ToolError: Something that it refers to is not known.
     """
     for item in (look_up(step.each[1:-1], values) if step.each else [None]) or ():
-        here = {**values, "item": item}
+        item_values = {**values, "item": item}
         key = f"{step.name}[{item}]" if step.each else step.name
-        why = text(step.why, here) or f"step {step.name} of the playbook"
-        yield Wanted(key, step.use, filled(step.with_, here), why, await_answer=step.await_answer, restarts_by=restarts_by)
+        why = text(step.why, item_values) or f"step {step.name} of the playbook"
+        yield Wanted(key, step.use, filled(step.with_, item_values), why, await_answer=step.await_answer, restarts_by=restarts_by)
 
 
 class Looked(NamedTuple):
@@ -330,7 +330,7 @@ class Looked(NamedTuple):
 
 
 def _look(
-    entry: Step | Verify, known: Mapping[str, Any], since: datetime | None, look_s: float
+    entry: Step | Verify, state: Mapping[str, Any], since: datetime | None, look_s: float
 ) -> Generator[Wanted, Outcome, Looked]:
     """Look until the value has the expected status, another one than `waiting`, or the time is over.
 
@@ -340,8 +340,8 @@ def _look(
     left_s = entry.within_min * 60
     while True:
         look += 1
-        arguments = {"timeout_s": min(look_s, left_s), **filled(entry.with_, known)}
-        why = text(entry.why, known) or f"does it say {entry.expect}?"
+        arguments = {"timeout_s": min(look_s, left_s), **filled(entry.with_, state)}
+        why = text(entry.why, state) or f"does it say {entry.expect}?"
         outcome = yield Wanted(f"{entry.name}#{look}", entry.use, arguments, why, looks=True, waits=isinstance(entry, Step))
         value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
         status = str(value.get("status", "")) if outcome.ok else "waiting"
@@ -350,11 +350,11 @@ def _look(
         since = outcome.at if since is None or value.get("queued") or _moves(value, latest_step) else since
         latest_step = max(latest_step, _step_of(value))
         left_s = entry.within_min * 60 - (outcome.at - since).total_seconds()
-        said = (_said(value) if outcome.ok else outcome.error) or f"says {status!r}"
+        answer = (_said(value) if outcome.ok else outcome.error) or f"says {status!r}"
         if status != "waiting":
-            return Looked(f"({entry.use}): {said}", value, outcome.at)
+            return Looked(f"({entry.use}): {answer}", value, outcome.at)
         if left_s <= 0:
-            return Looked(f"({entry.use}): not {entry.expect} within {entry.within_min:g} min: {said}", value, outcome.at)
+            return Looked(f"({entry.use}): not {entry.expect} within {entry.within_min:g} min: {answer}", value, outcome.at)
 
 
 def _step_of(value: Mapping[str, Any]) -> int:
@@ -380,7 +380,7 @@ def run_playbook(
     by: str | None = None,
     look_s: float = LOOK_S,
     patience_s: float | None = None,
-    way: Callable[[Wanted], Wanted] = lambda wanted: wanted,
+    way: Callable[[Wanted], Wanted] = lambda call: call,
 ) -> Ended:
     """Run a playbook through the gate, from where it stands, as far as it comes.
 
@@ -429,7 +429,7 @@ def run_playbook(
         running.close()
 
 
-def _made(gate: Gate, incident: Incident, wanted: Wanted, by: str, clock: Clock, unanswered: list[Parked]) -> Outcome:
+def _made(gate: Gate, incident: Incident, call: Wanted, by: str, clock: Clock, unanswered: list[Parked]) -> Outcome:
     """Make a call; one whose step does not await its answer counts as failed while a person is asked.
 
     A job is not ended where the policy would not let it be started again by itself. A step that does not await its answer and is
@@ -438,7 +438,7 @@ def _made(gate: Gate, incident: Incident, wanted: Wanted, by: str, clock: Clock,
     Args:
         gate: Makes it.
         incident: For which.
-        wanted: The call.
+        call: The call.
         by: Who wants it.
         clock: Of the outcome of a call that waits.
         unanswered: Questions that this run went on behind; a new one is added.
@@ -447,50 +447,50 @@ def _made(gate: Gate, incident: Incident, wanted: Wanted, by: str, clock: Clock,
         Parked: A person is asked, and nothing may be done before the answer. Of two questions only the first is put.
         Denied: It was refused. What a person refuses after the playbook went on behind it ends nothing.
     """
-    if unanswered and gate.would_ask(wanted.tool, wanted.arguments, by=by, incident=incident.id, step=wanted.key):
+    if unanswered and gate.would_ask(call.tool, call.arguments, by=by, incident=incident.id, step=call.key):
         raise unanswered[0]
-    if wanted.tool in ENDS_JOB and (problem := _restart_problem(gate, incident, wanted, by)):
+    if call.tool in ENDS_JOB and (problem := _restart_problem(gate, incident, call, by)):
         raise Denied(problem)
-    refusal = gate.refusal_of(incident.id, wanted.key) if not wanted.await_answer else None
-    if refusal is not None and _may_restart(gate, incident, wanted, by):
+    refusal = gate.refusal_of(incident.id, call.key) if not call.await_answer else None
+    if refusal is not None and _may_restart(gate, incident, call, by):
         return Outcome(0, False, None, refusal, clock.now())
     try:
-        return gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
+        return gate.call(call.tool, call.arguments, why=call.why, by=by, incident=incident.id, step=call.key)
     except Parked as parked:
-        if wanted.await_answer:
+        if call.await_answer:
             raise
         unanswered.append(parked)
         return Outcome(0, False, None, str(parked), clock.now())
     except Denied as error:
-        if wanted.await_answer or isinstance(error, ChangesStopped):
+        if call.await_answer or isinstance(error, ChangesStopped):
             raise
-        refused = gate.refusal_of(incident.id, wanted.key) is not None and _may_restart(gate, incident, wanted, by)
-        if not refused and not gate.was_passed(incident.id, wanted.key):
+        refused = gate.refusal_of(incident.id, call.key) is not None and _may_restart(gate, incident, call, by)
+        if not refused and not gate.was_passed(incident.id, call.key):
             raise
         return Outcome(0, False, None, str(error), clock.now())
 
 
-def _restart_problem(gate: Gate, incident: Incident, wanted: Wanted, by: str) -> str:
+def _restart_problem(gate: Gate, incident: Incident, call: Wanted, by: str) -> str:
     """Return why a job is not to be ended: the policy would end it now and not let it be started again by itself."""
-    if not wanted.restarts_by or incident.job is None or gate.is_begun(incident.id, wanted.key):
+    if not call.restarts_by or incident.job is None or gate.is_begun(incident.id, call.key):
         return ""
     about = {"job": incident.job}
-    if gate.forecast(wanted.tool, about, by=by, incident=incident.id).verdict is not Verdict.ALLOW:
+    if gate.forecast(call.tool, about, by=by, incident=incident.id).verdict is not Verdict.ALLOW:
         return ""  # whoever refuses or is asked says so
-    restart = gate.forecast(wanted.restarts_by, about, by=by, incident=incident.id, after=[wanted.tool])
+    restart = gate.forecast(call.restarts_by, about, by=by, incident=incident.id, after=[call.tool])
     if restart.verdict is Verdict.ALLOW:
         return ""
     word = "would be refused" if restart.verdict is Verdict.DENY else "would wait for a person"
     return f"job {incident.job} was not ended, for its restart {word} now ({restart.rule}: {restart.why})"
 
 
-def _may_restart(gate: Gate, incident: Incident, wanted: Wanted, by: str) -> bool:
+def _may_restart(gate: Gate, incident: Incident, call: Wanted, by: str) -> bool:
     """Tell whether a later step may start the job again, by itself or with a yes."""
-    if not wanted.restarts_by or incident.job is None:
+    if not call.restarts_by or incident.job is None:
         return False
-    decision = gate.forecast(wanted.restarts_by, {"job": incident.job}, by=by, incident=incident.id)
+    decision = gate.forecast(call.restarts_by, {"job": incident.job}, by=by, incident=incident.id)
     return decision.verdict is not Verdict.DENY
 
 
-def _key(wanted: Wanted | None) -> str:
-    return wanted.key if wanted is not None else "?"
+def _key(call: Wanted | None) -> str:
+    return call.key if call is not None else "?"

@@ -91,13 +91,17 @@ def _blind_ends(playbook: Playbook) -> list[str]:
     for number, step in enumerate(playbook.step):
         if step.use not in ENDS_JOB or restart is None or number > restart:
             continue
-        asked = [earlier.name for earlier in playbook.step[:number] if earlier.use == "restart_prospect" and not earlier.optional]
-        left = [
+        prospects = [
+            earlier.name for earlier in playbook.step[:number] if earlier.use == "restart_prospect" and not earlier.optional
+        ]
+        blind = [
             earlier
             for earlier in playbook.step[:number]
-            if earlier.then is not None and earlier.unless and {*earlier.unless} <= {f"{{{name}.restart_from}}" for name in asked}
+            if earlier.then is not None
+            and earlier.unless
+            and {*earlier.unless} <= {f"{{{name}.restart_from}}" for name in prospects}
         ]
-        if not left:
+        if not blind:
             problems.append(
                 f"{playbook.path}:{playbook.line(number)}: use: {step.use} ends a job before it is known that it could be started "
                 'again; before it belong a step of restart_prospect and one with unless = "{….restart_from}" and `then`'
@@ -107,30 +111,34 @@ def _blind_ends(playbook: Playbook) -> list[str]:
 
 def _entry_problems(playbook: Playbook, number: int, tools: Mapping[str, Tool]) -> list[str]:
     entry = playbook.entries[number]
-    where = f"{playbook.path}:{playbook.line(number)}"
+    line_place = f"{playbook.path}:{playbook.line(number)}"
     tool = tools.get(entry.use)
     if tool is None:
         import difflib
 
         near = difflib.get_close_matches(entry.use, tools, n=1)
-        return [f"{where}: use: tool {entry.use!r} is unknown" + (f"; did you mean {near[0]!r}?" if near else "")]
-    known = tool.arguments
+        return [f"{line_place}: use: tool {entry.use!r} is unknown" + (f"; did you mean {near[0]!r}?" if near else "")]
+    argument_specs = tool.arguments
     problems = [
-        f"{where}: with: {entry.use} has no argument {name!r}; known: {', '.join(known)}"
+        f"{line_place}: with: {entry.use} has no argument {name!r}; known: {', '.join(argument_specs)}"
         for name in entry.with_
-        if name not in known
+        if name not in argument_specs
     ]
-    needed = [name for name, argument in known.items() if argument.required and name not in entry.with_]
-    problems += [f"{where}: with: {entry.use} needs {name!r}" for name in needed]
+    needed = [name for name, argument in argument_specs.items() if argument.required and name not in entry.with_]
+    problems += [f"{line_place}: with: {entry.use} needs {name!r}" for name in needed]
     if isinstance(entry, Verify) or entry.expect:
-        problems += [f"{where}: use: {entry.use} changes something; only a reading tool can be looked at"] * (tool.risk > Risk.READ)
-        problems += [f"{where}: use: {entry.use} has no timeout_s, so it cannot be looked at"] * ("timeout_s" not in known)
-    plain = {name: value for name, value in entry.with_.items() if name in known and "{" not in str(value)}
+        problems += [f"{line_place}: use: {entry.use} changes something; only a reading tool can be looked at"] * (
+            tool.risk > Risk.READ
+        )
+        problems += [f"{line_place}: use: {entry.use} has no timeout_s, so it cannot be looked at"] * (
+            "timeout_s" not in argument_specs
+        )
+    plain = {name: value for name, value in entry.with_.items() if name in argument_specs and "{" not in str(value)}
     try:
         for name, value in plain.items():
-            known[name].coerced(entry.use, value)
+            argument_specs[name].coerced(entry.use, value)
     except UsageError as error:
-        problems.append(f"{where}: with: {error}")
+        problems.append(f"{line_place}: with: {error}")
     return problems
 
 
@@ -145,13 +153,13 @@ def try_playbook(playbook: Playbook, fixture: Fixture) -> Rehearsal:
     expects = {entry.name: entry.expect for entry in playbook.entries if entry.expect}
     looks: dict[str, int] = {}
     try:
-        wanted = next(running)
+        call = next(running)
         for _ in range(MOST_CALLS):
-            name = wanted.key.split("#")[0].split("[")[0]
+            name = call.key.split("#")[0].split("[")[0]
             looks[name] = looks.get(name, -1) + 1
-            if not wanted.looks or looks[name] == 0:
-                calls.append(Made(name, wanted.tool, wanted.arguments, wanted.why))
-            wanted = running.send(_answer(fixture, name, looks[name], expects.get(name, "")))
+            if not call.looks or looks[name] == 0:
+                calls.append(Made(name, call.tool, call.arguments, call.why))
+            call = running.send(_answer(fixture, name, looks[name], expects.get(name, "")))
     except StopIteration as stop:
         ended: Ended = stop.value
     else:
@@ -171,19 +179,21 @@ def _answer(fixture: Fixture, name: str, look: int, expect: str) -> Outcome:
 
 
 def _differences(fixture: Fixture, calls: Sequence[Made], ended: Ended) -> list[str]:
-    made = tuple(call.tool for call in calls)
+    tools_called = tuple(call.tool for call in calls)
     wanted_calls = fixture.calls or ()
-    found = [f"called {', '.join(made) or 'nothing'} instead of {', '.join(wanted_calls) or 'nothing'}"] * (made != wanted_calls)
+    differences = [f"called {', '.join(tools_called) or 'nothing'} instead of {', '.join(wanted_calls) or 'nothing'}"] * (
+        tools_called != wanted_calls
+    )
     if ended.state is not STATES[fixture.ends]:
-        found.append(f"ended {ended.state} instead of {fixture.ends}: {ended.note}")
-    for step, wanted in fixture.arguments.items():
+        differences.append(f"ended {ended.state} instead of {fixture.ends}: {ended.note}")
+    for step, expected in fixture.arguments.items():
         own = [call.arguments for call in calls if call.step == step]
         if not own:
-            found.append(f"step {step} was not taken")
-        elif isinstance(wanted, Mapping):
-            wrong = {name: own[-1].get(name) for name, value in wanted.items() if own[-1].get(name) != value}
-            found += [f"step {step} had {wrong} instead of {dict(wanted)}"] * bool(wrong)
-    return found
+            differences.append(f"step {step} was not taken")
+        elif isinstance(expected, Mapping):
+            wrong = {name: own[-1].get(name) for name, value in expected.items() if own[-1].get(name) != value}
+            differences += [f"step {step} had {wrong} instead of {dict(expected)}"] * bool(wrong)
+    return differences
 
 
 def _situation(fixture: Fixture) -> dict[str, Any]:

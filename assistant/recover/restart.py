@@ -73,7 +73,7 @@ def submission_lines(scheduler: Scheduler, job: str, spec: JobSpec) -> tuple[str
     """Return the commands that submit a job again, release it, and let the jobs that wait for the old one wait for the new one."""
     lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
     waiting = scheduler.dependents(job) if isinstance(scheduler, Dependents) else ()
-    moves = [scheduler.command_lines("move_dependent", one.id, job, NEW_JOB) for one in waiting]
+    moves = [scheduler.command_lines("move_dependent", dependent.id, job, NEW_JOB) for dependent in waiting]
     return (*lines, *(line for move in moves for line in move))
 
 
@@ -180,13 +180,13 @@ def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:
     Raises:
         ToolError: It counts in samples, and how many a step takes is not known.
     """
-    said = dict(zip(SKIP_STEPS, (str(skip.first), str(skip.end)), strict=True))
+    skip_values = dict(zip(SKIP_STEPS, (str(skip.first), str(skip.end)), strict=True))
     if skip.samples is not None:
-        return {**said, SKIP_FROM: str(skip.samples[0]), SKIP_TO: str(skip.samples[1])}
+        return {**skip_values, SKIP_FROM: str(skip.samples[0]), SKIP_TO: str(skip.samples[1])}
     by_samples = re.search(rf"\b{SKIP_FROM}\b", spec.script) or re.search(r"\{(?:from|to)\}", read_directives(spec.script).skip)
     if by_samples:
         raise ToolError("the script skips data by samples, but its log does not tell how many samples a step takes")
-    return said
+    return skip_values
 
 
 def can_skip(spec: JobSpec) -> bool:
@@ -347,11 +347,11 @@ def live_double(job: Job, jobs: Sequence[Job], same: Callable[[Job, Job], bool] 
         jobs: Where to look.
         same: Tells whether two jobs are of one run; `same_run` where not given.
     """
-    alive = [other for other in jobs if other.id != job.id and not other.state.ended and other.state is not JobState.UNKNOWN]
-    return next((other for other in alive if (same or same_run)(job, other)), None)
+    alive = [twin for twin in jobs if twin.id != job.id and not twin.state.ended and twin.state is not JobState.UNKNOWN]
+    return next((twin for twin in alive if (same or same_run)(job, twin)), None)
 
 
-def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: Path | None = None) -> bool:
+def same_run(job: Job, second: Job, *, folder: Path | None = None, other_folder: Path | None = None) -> bool:
     """Return whether two jobs are attempts of one training run: what one saves, the other would write over.
 
     Checkpoint folders decide where both are known. Else jobs of one user, name and work folder are one run, unless they are
@@ -360,19 +360,23 @@ def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: 
 
     Args:
         job: An attempt.
-        other: Another job.
+        second: Another job.
         folder: Where the first saves its checkpoints; None when not known.
         other_folder: Where the other one does.
     """
     if folder is not None and other_folder is not None:
         return folder == other_folder
-    if (job.user, job.work_dir) != (other.user, other.work_dir):
+    if (job.user, job.work_dir) != (second.user, second.work_dir):
         return False
-    if job.name != other.name and not _differ_in_name_only(job.spec, other.spec):
+    if job.name != second.name and not _differ_in_name_only(job.spec, second.spec):
         return False
-    if _tasks(job) and _tasks(other) and (_tasks(job) != _tasks(other) or job.id.partition("_")[0] == other.id.partition("_")[0]):
+    if (
+        _tasks(job)
+        and _tasks(second)
+        and (_tasks(job) != _tasks(second) or job.id.partition("_")[0] == second.id.partition("_")[0])
+    ):
         return False
-    return job.spec is None or other.spec is None or _asks_the_same(job.spec, other.spec)
+    return job.spec is None or second.spec is None or _asks_the_same(job.spec, second.spec)
 
 
 def _tasks(job: Job) -> str:
@@ -380,14 +384,17 @@ def _tasks(job: Job) -> str:
     return job.id.partition("_")[2]
 
 
-def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
+def _asks_the_same(spec: JobSpec, second: JobSpec) -> bool:
     """Return whether two submissions run the same commands with the same arguments and the same exported values."""
-    commands = [_commands(one.script) for one in (spec, other)]
-    if commands[0] != commands[1] or not (spec.doubt or other.doubt or _has_same_arguments(spec, other)):
+    commands = [_commands(job_spec.script) for job_spec in (spec, second)]
+    if commands[0] != commands[1] or not (spec.doubt or second.doubt or _has_same_arguments(spec, second)):
         return False
-    exports = [_exports(one) for one in (spec, other)]
-    names = {name for one in exports for name in one if not name.startswith("NIGHTSHIFT_")}
-    values = [[{**one.environment, **named}.get(name) for name in names] for one, named in zip((spec, other), exports, strict=True)]
+    exports = [_exports(job_spec) for job_spec in (spec, second)]
+    names = {name for export in exports for name in export if not name.startswith("NIGHTSHIFT_")}
+    values = [
+        [{**job_spec.environment, **own_named}.get(name) for name in names]
+        for job_spec, own_named in zip((spec, second), exports, strict=True)
+    ]
     return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
 
 
@@ -403,19 +410,21 @@ def _has_same_arguments(spec: JobSpec, second_spec: JobSpec) -> bool:
     return names[0] == names[1]
 
 
-def _differ_in_name_only(spec: JobSpec | None, other: JobSpec | None) -> bool:
+def _differ_in_name_only(spec: JobSpec | None, second: JobSpec | None) -> bool:
     """Return whether two submissions run the very same commands, which nothing of the job itself makes another run."""
-    if spec is None or other is None or spec.doubt or other.doubt or spec.arguments != other.arguments:
+    if spec is None or second is None or spec.doubt or second.doubt or spec.arguments != second.arguments:
         return False
     commands = _commands(spec.script)
-    if not commands or commands != _commands(other.script) or any(OF_THE_JOB.search(line) for line in commands):
+    if not commands or commands != _commands(second.script) or any(OF_THE_JOB.search(line) for line in commands):
         return False
-    known = [{name: text for name, text in one.environment.items() if not OF_A_SHELL.fullmatch(name)} for one in (spec, other)]
-    if spec.environment and other.environment and known[0] != known[1]:
+    plain_variables = [
+        {name: text for name, text in job_spec.environment.items() if not OF_A_SHELL.fullmatch(name)} for job_spec in (spec, second)
+    ]
+    if spec.environment and second.environment and plain_variables[0] != plain_variables[1]:
         return False
     text = "\n".join(commands)
     from_outside = {*OUTSIDE.findall(text)} - {*re.findall(r"(?:^|[\s;(])(?:export )?([A-Za-z]\w*)=", text)}
-    return bool(spec.environment and other.environment) or not any(not OF_A_SHELL.fullmatch(name) for name in from_outside)
+    return bool(spec.environment and second.environment) or not any(not OF_A_SHELL.fullmatch(name) for name in from_outside)
 
 
 def _commands(script: str) -> list[str]:
@@ -476,9 +485,9 @@ def elsewhere(spec: JobSpec, attempt: Sequence[str], nodes: Sequence[Node]) -> t
 
 def usable_nodes(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that a job could start on if the cluster were empty."""
-    here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
+    usable = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
     out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-    return [node for node in here if (node.state not in out or node.window) and node.name not in spec.exclude]
+    return [node for node in usable if (node.state not in out or node.window) and node.name not in spec.exclude]
 
 
 def _cordoned(name: str, nodes: Sequence[Node]) -> bool:

@@ -79,7 +79,7 @@ class SaveFolders:
         """Where it saves, or may, and what these folders allow; of one that is not there yet, what the one above it allows."""
         work = (self.job.work_dir,) if self.job.work_dir is not None else ()
         folders = (self.certain,) if self.certain is not None else (*self.named, *work)
-        return tuple(_looked_at(one) for one in folders)
+        return tuple(_looked_at(folder) for folder in folders)
 
     @cached_property
     def shared(self) -> bool:
@@ -127,15 +127,17 @@ def jobs_beside(scheduler: Scheduler, own: SaveFolders) -> list[Job]:
     if not own.shared:
         return listed
     users: dict[str, bool] = {own.job.user: False}
-    for other in scheduler.jobs():
-        if other.user not in users:
-            users[other.user] = own.open_to(other.user)
-        if users[other.user]:
-            listed.append(other)
+    for other_job in scheduler.jobs():
+        if other_job.user not in users:
+            users[other_job.user] = own.open_to(other_job.user)
+        if users[other_job.user]:
+            listed.append(other_job)
     return listed
 
 
-def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other: Job, *, own: SaveFolders | None = None) -> bool:
+def is_of_run(
+    scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other_job: Job, *, own: SaveFolders | None = None
+) -> bool:
     """Return whether another job is of the same run, by what the scheduler keeps of both and where they save.
 
     Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other. Whose
@@ -145,38 +147,38 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
         scheduler: Of both.
         settings: The site's checkpoint folders.
         job: An attempt, with its spec where there is one.
-        other: As a list of jobs shows it.
+        other_job: As a list of jobs shows it.
         own: Of the first job, where it is compared with several.
 
     Raises:
         Unavailable: The scheduler, or a storage, did not answer.
     """
-    if are_components(job.id, other.id) or waits_for_another(scheduler, settings, job, other):
+    if are_components(job.id, other_job.id) or waits_for_another(scheduler, settings, job, other_job):
         return False
     try:
-        others = SaveFolders(_with_spec(scheduler, other), settings)
+        other_folders = SaveFolders(_with_spec(scheduler, other_job), settings)
     except ToolError:
-        return same_run(job, replace(other, user=job.user))
+        return same_run(job, replace(other_job, user=job.user))
     own = own or SaveFolders(job, settings)
-    if job.user != other.user and others.certain is None and own.certain in others.named:
+    if job.user != other_job.user and other_folders.certain is None and own.certain in other_folders.named:
         return True  # of a colleague's program nothing more is known than that it is told to write there: that is enough to ask
-    return save_into_one_folder(own, others)
+    return save_into_one_folder(own, other_folders)
 
 
 def _with_spec(scheduler: Scheduler, job: Job) -> Job:
     return job if job.spec is not None else replace(scheduler.job(job.id), id=job.id)
 
 
-def waits_for_another(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other: Job) -> bool:
+def waits_for_another(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other_job: Job) -> bool:
     """Return whether a pending job is no second writer beside the restart of a job that has ended, by its dependency.
 
     Such are a later link of a chain, `afterok` of the job that ended, and what never begins as it is. The link that has its turn
     now is one, though the scheduler may not have noticed yet, and so is what begins by itself once something else is done that has
     nothing to do with the run: data that are prepared, a build.
     """
-    if other.state is not JobState.PENDING or not other.dependency:
+    if other_job.state is not JobState.PENDING or not other_job.dependency:
         return False
-    listed = {one.id: one for one in scheduler.user_jobs(other.user)}
+    listed = {job.id: job for job in scheduler.user_jobs(other_job.user)}
 
     def job_of(job_id: str) -> Job | None:
         if job_id not in listed:
@@ -186,10 +188,10 @@ def waits_for_another(scheduler: Scheduler, settings: Mapping[str, Path], job: J
                 return None
         return listed[job_id]
 
-    turn = turn_of(other, job, job_of, tuple(listed.values()))
+    turn = turn_of(other_job, job, job_of, tuple(listed.values()))
     if turn.turn is not Turn.LATER:
         return turn.turn is Turn.NEVER
-    return any(_is_link(scheduler, settings, job, job_of(one), job_of) for one in turn.awaited)
+    return any(_is_link(scheduler, settings, job, job_of(awaited_id), job_of) for awaited_id in turn.awaited)
 
 
 def _is_link(
@@ -206,12 +208,12 @@ def _is_link(
         return same_run(job, replace(awaited, user=job.user))
 
 
-def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
+def save_into_one_folder(own: SaveFolders, other_folders: SaveFolders) -> bool:
     """Return whether two jobs save into one folder; where that is not known of both, whether they run the same."""
-    known = one_folder(own, others)
-    if known is None and _goes_on_from(own, others):
+    shared_folder = one_folder(own, other_folders)
+    if shared_folder is None and _goes_on_from(own, other_folders):
         return True
-    return known if known is not None else same_run(own.job, replace(others.job, user=own.job.user))
+    return shared_folder if shared_folder is not None else same_run(own.job, replace(other_folders.job, user=own.job.user))
 
 
 def _goes_on_from(own: SaveFolders, later: SaveFolders) -> bool:
@@ -234,25 +236,27 @@ def _goes_on_from(own: SaveFolders, later: SaveFolders) -> bool:
     return own.certain in later.loaded_from
 
 
-def one_folder(own: SaveFolders, others: SaveFolders) -> bool | None:
+def one_folder(own: SaveFolders, other_folders: SaveFolders) -> bool | None:
     """Return whether two jobs are known to save into one folder; None where that is not known of both.
 
     A folder that is only named by an option may hold a folder for each run of a sweep, or be where an evaluation reads. So it
     counts where the other job has really saved into that very folder, and both start a program of the same name.
     """
-    job, other = own.job, others.job
-    if own.certain is not None and others.certain is not None:
-        return own.certain == others.certain
-    known = own.certain or others.certain
-    if known is not None and not _tasks_of_one_array(job, other):
-        silent = own if own.certain is None else others
-        if {one.name for one in own.programs} & {one.name for one in others.programs} and known in silent.named:
+    job, other_job = own.job, other_folders.job
+    if own.certain is not None and other_folders.certain is not None:
+        return own.certain == other_folders.certain
+    shared_folder = own.certain or other_folders.certain
+    if shared_folder is not None and not _tasks_of_one_array(job, other_job):
+        silent = own if own.certain is None else other_folders
+        if {program.name for program in own.programs} & {
+            program.name for program in other_folders.programs
+        } and shared_folder in silent.named:
             return True
     return None
 
 
-def _tasks_of_one_array(job: Job, other: Job) -> bool:
-    return "_" in job.id and job.id.partition("_")[0] == other.id.partition("_")[0]
+def _tasks_of_one_array(job: Job, other_job: Job) -> bool:
+    return "_" in job.id and job.id.partition("_")[0] == other_job.id.partition("_")[0]
 
 
 def successor_of(
@@ -275,17 +279,19 @@ def successor_of(
     """
     own = SaveFolders(job, settings)
     listed = [*reversed(jobs_beside(scheduler, own))]
-    for other in sorted(listed, key=lambda one: one.state is JobState.PENDING):  # what runs, or ran, goes before what waits
-        if other.id == job.id or is_claim(other) or is_withdrawn_claim(other) or not _after(other, job):
+    for other_job in sorted(
+        listed, key=lambda listed_job: listed_job.state is JobState.PENDING
+    ):  # what runs, or ran, goes before what waits
+        if other_job.id == job.id or is_claim(other_job) or is_withdrawn_claim(other_job) or not _after(other_job, job):
             continue
-        if passed_over(other):
+        if passed_over(other_job):
             continue
-        if other.user == job.user:
-            goes_on = is_of_run(scheduler, settings, job, other, own=own)
+        if other_job.user == job.user:
+            goes_on = is_of_run(scheduler, settings, job, other_job, own=own)
         else:
-            goes_on = other.started is not None and _saves_there(scheduler, settings, own, other)
+            goes_on = other_job.started is not None and _saves_there(scheduler, settings, own, other_job)
         if goes_on:
-            yield other
+            yield other_job
 
 
 def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, *, now: datetime) -> Job | None:
@@ -295,15 +301,15 @@ def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, 
         Unavailable: The scheduler, or a storage, did not answer.
     """
     own = SaveFolders(job, settings)
-    begun, over = job.started, job.ended or now
-    if begun is None:
+    attempt_start, over = job.started, job.ended or now
+    if attempt_start is None:
         return None
-    for other in jobs_beside(scheduler, own):
-        if other.id == job.id or other.started is None or other.started >= over or other.state is JobState.PENDING:
+    for other_job in jobs_beside(scheduler, own):
+        if other_job.id == job.id or other_job.started is None or other_job.started >= over or other_job.state is JobState.PENDING:
             continue
-        after = other.ended > begun if other.ended is not None else not other.state.ended
-        if after and _saves_there(scheduler, settings, own, other):
-            return other
+        after = other_job.ended > attempt_start if other_job.ended is not None else not other_job.state.ended
+        if after and _saves_there(scheduler, settings, own, other_job):
+            return other_job
     return None
 
 
@@ -350,18 +356,20 @@ def _tells_apart(own: SaveFolders) -> bool:
     return not own.programs or any(OF_THE_JOB.search(line) for line in code)
 
 
-def _saves_there(scheduler: Scheduler, settings: Mapping[str, Path], own: SaveFolders, other: Job) -> bool:
+def _saves_there(scheduler: Scheduler, settings: Mapping[str, Path], own: SaveFolders, other_job: Job) -> bool:
     """Return whether another job is known to save where a job does."""
     try:
-        return one_folder(own, SaveFolders(_with_spec(scheduler, other), settings)) is True
+        return one_folder(own, SaveFolders(_with_spec(scheduler, other_job), settings)) is True
     except ToolError:
         return False
 
 
-def _after(other: Job, job: Job) -> bool:
+def _after(other_job: Job, job: Job) -> bool:
     end = job.ended
-    if end is None or (other.state.ended and other.started is None):
+    if end is None or (other_job.state.ended and other_job.started is None):
         return False
-    if other.state is JobState.PENDING:
-        return not other.held
-    return (other.submitted is not None and other.submitted > end) or (other.started is not None and other.started >= end)
+    if other_job.state is JobState.PENDING:
+        return not other_job.held
+    return (other_job.submitted is not None and other_job.submitted > end) or (
+        other_job.started is not None and other_job.started >= end
+    )

@@ -45,12 +45,12 @@ _OF_NODE = re.compile(
 
 def witnesses(diagnosis: Diagnosis, node: str) -> frozenset[str]:
     """Return who speaks against a node in a diagnosis; empty for one that it does not name."""
-    found = next((finding for finding in diagnosis.nodes if finding.node == node), None)
-    if found is None:
+    suspect = next((finding for finding in diagnosis.nodes if finding.node == node), None)
+    if suspect is None:
         return frozenset()
-    lines = [*found.citations, *(one for one in diagnosis.root_cause if one.role == "root")]
+    lines = [*suspect.citations, *(citation for citation in diagnosis.root_cause if citation.role == "root")]
     # every other file is one of the job: an error file or a rank's own log is no second witness beside job.log
-    return frozenset(WITNESSES.get(one.file, "job") for one in lines)
+    return frozenset(WITNESSES.get(line.file, "job") for line in lines)
 
 
 def proven(diagnosis: Diagnosis) -> list[str]:
@@ -241,7 +241,7 @@ def _awaited(diagnosis: Diagnosis) -> AwaitedService:
     away = next((name for words in (AWAY, NOWHERE) for name in _named_behind(diagnosis, words)), "")
     awaited = AwaitedService(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
     host = awaited.cause.partition(":")[0]
-    there = bool(host) and any(
+    is_awaited = bool(host) and any(
         place.why.startswith(f"{AVOIDED} {host} ") or place.why.startswith(f"{AVOIDED} {host}:") for place in diagnosis.where
     )
     lies_there = awaited.cause.startswith("/") and any(
@@ -249,7 +249,7 @@ def _awaited(diagnosis: Diagnosis) -> AwaitedService:
         for words in _named_behind(diagnosis, AVOIDED)
         if words.startswith("/")
     )
-    return AwaitedService() if there or lies_there else awaited
+    return AwaitedService() if is_awaited or lies_there else awaited
 
 
 def _stands_on_a_fault(diagnosis: Diagnosis, job: Job | None) -> bool:
@@ -333,16 +333,16 @@ class PageFacts:
 def facts_of_page(store: History, incident: int) -> PageFacts:
     """Return what was done about an incident."""
     calls = store.calls(incident)
-    done = [(call, _value(store, call)) for call in calls if call.status is CallStatus.DONE]
-    ended = any(call.tool == "cancel_job" and value.get("cancelled") for call, value in done)
-    restarts = [str(value["job"]) for call, value in done if call.tool in RESTARTS and value.get("job")]
+    call_values = [(call, _value(store, call)) for call in calls if call.status is CallStatus.DONE]
+    ended = any(call.tool == "cancel_job" and value.get("cancelled") for call, value in call_values)
+    restarts = [str(value["job"]) for call, value in call_values if call.tool in RESTARTS and value.get("job")]
     failed = any(call.tool in RESTARTS and call.status in (CallStatus.FAILED, CallStatus.DENIED) for call in calls)
-    asked = [value for call, value in done if call.tool in ASKED and "restart_from" in value]
-    finished = any(call.tool == "training_finished" and value.get("finished") for call, value in done)
-    refused = failed or finished or (bool(asked) and not asked[-1]["restart_from"])
-    saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
+    restart_requests = [value for call, value in call_values if call.tool in ASKED and "restart_from" in value]
+    finished = any(call.tool == "training_finished" and value.get("finished") for call, value in call_values)
+    refused = failed or finished or (bool(restart_requests) and not restart_requests[-1]["restart_from"])
+    saved = next((str(value["saved"]) for _, value in reversed(call_values) if value.get("saved")), "")
     undrained = [*_undrained(store, calls), *_in_service(store, calls, incident)]
-    moves = [value.get(MOVED) for _, value in done]
+    moves = [value.get(MOVED) for _, value in call_values]
     moved = [str(sentence) for those in moves if isinstance(those, list | tuple) for sentence in those]
     as_job = restarts[-1] if restarts else ""
     return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)))
@@ -361,34 +361,34 @@ def advice_left(advice: str, facts: PageFacts, incident: Incident, store: Histor
     if incident.state is IncidentState.RECOVERED or WENT_ON in store.stages(incident.id):
         return ""
     ours = not incident.state.ended or incident.state is IncidentState.CLOSED or facts.no_restart or bool(facts.restarted_as)
-    gone = facts.ended or bool(facts.restarted_as)
-    kept = [
+    is_over = facts.ended or bool(facts.restarted_as)
+    advice_kept = [
         sentence
-        for sentence in _SENTENCE.split(_HOLDS.sub("", advice) if gone else advice)
-        if not (ours and _RESTARTS.search(sentence)) and not (gone and _OF_A_LIVING_JOB.search(sentence))
+        for sentence in _SENTENCE.split(_HOLDS.sub("", advice) if is_over else advice)
+        if not (ours and _RESTARTS.search(sentence)) and not (is_over and _OF_A_LIVING_JOB.search(sentence))
     ]
-    return " ".join(kept).strip()
+    return " ".join(advice_kept).strip()
 
 
 def _undrained(store: History, calls: Sequence[Call]) -> list[str]:
     """Return a sentence for each node whose drain was refused, failed or waits, and that no later call took out."""
-    said: dict[str, str] = {}
+    words_by_node: dict[str, str] = {}
     for call in calls:
         node = str(call.arguments.get("node", ""))
         if call.tool != "cordon_node" or not node:
             continue
         if call.status is CallStatus.DONE:
-            said.pop(node, None)
+            words_by_node.pop(node, None)
         elif call.status is CallStatus.DENIED:
             last = store.decisions(call.id)[-1:]
             why = f" ({last[0].rule}: {last[0].why})" if last else ""
-            said[node] = (
+            words_by_node[node] = (
                 f"node {node} is NOT drained{why}: other jobs may land on it; to take it out: nightshift nodes cordon {node}"
             )
         elif call.status is CallStatus.FAILED:
             outcome = store.outcome(call.id)
-            said[node] = f"node {node} is NOT drained ({outcome.error if outcome is not None else 'the call failed'})"
-    return list(said.values())
+            words_by_node[node] = f"node {node} is NOT drained ({outcome.error if outcome is not None else 'the call failed'})"
+    return list(words_by_node.values())
 
 
 def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[str]:

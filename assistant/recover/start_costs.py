@@ -120,8 +120,8 @@ def cost_of_beginning(
     hours = f", {gpu_hours:.1f} GPU hours" if gpu_hours is not None else ""
     skips = skips_what_is_there(programs) if not reached else ""
     if skips:
-        again = f" {_COMES_AGAIN[action]}" if action in _COMES_AGAIN else ""
-        return f"A restart passes over the pieces that are there ({skips}), and loses only the one that it was at.{again}"
+        repeat_words = f" {_COMES_AGAIN[action]}" if action in _COMES_AGAIN else ""
+        return f"A restart passes over the pieces that are there ({skips}), and loses only the one that it was at.{repeat_words}"
     if reached:
         sentences = [f"A restart begins at step 0 and makes the {reached} steps again that it had made{hours}."]
     else:
@@ -139,16 +139,16 @@ def cost_of_beginning(
     return " ".join(sentences)
 
 
-def without_checkpoint(found: Diagnosis, words: str) -> Diagnosis:
+def without_checkpoint(diagnosis: Diagnosis, words: str) -> Diagnosis:
     """Return a diagnosis whose advice rests on no checkpoint: clauses about one are left out, words about a restart are added."""
-    said = _FROM_CHECKPOINT.sub("from the start", found.advice)
+    advice_text = _FROM_CHECKPOINT.sub("from the start", diagnosis.advice)
     sentences = []
-    for sentence in re.split(r"(?<=\.) ", said):
+    for sentence in re.split(r"(?<=\.) ", advice_text):
         parts = [part for part in sentence.rstrip(".").split("; ") if "checkpoint" not in part.lower()]
         if parts:
             text = "; ".join(parts)
             sentences.append(f"{text[0].upper()}{text[1:]}.")
-    return replace(found, advice=" ".join([*dict.fromkeys(sentences), words]))
+    return replace(diagnosis, advice=" ".join([*dict.fromkeys(sentences), words]))
 
 
 MOST_ENTRIES = 2_000

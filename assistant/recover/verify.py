@@ -189,8 +189,8 @@ def judge_restart(restart: Restart) -> Verdict:
             Standing.UNKNOWN, f"what became of job {job.id} cannot be told now: {job.reason or 'the scheduler says nothing'}"
         )
     if job.state is JobState.CANCELLED:
-        who = f" by {job.ended_by}" if job.ended_by else ""
-        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{who} before it was proven to go on: {_at(step)}", step)
+        ended_by = f" by {job.ended_by}" if job.ended_by else ""
+        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{ended_by} before it was proven to go on: {_at(step)}", step)
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
     if restart.hidden_failure:
@@ -235,13 +235,13 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
         return Verdict(Standing.RECOVERED, f"job {job.id} completed at {_at(step, restart.unit)}", step, passed=True)
     if restart.finished:
         # steps below the one that it began at count something else: epochs, batches, those of another program
-        known = (
+        step_words = (
             f"the last {restart.unit} that its lines show is {step}" if step is not None and step >= restart.restart_step else ""
         )
-        said = known or "which step it came to is not known"
+        step_sentence = step_words or "which step it came to is not known"
         return Verdict(
             Standing.RECOVERED,
-            f"job {job.id} completed, and its log says that its training is over: {restart.finished}; {said}",
+            f"job {job.id} completed, and its log says that its training is over: {restart.finished}; {step_sentence}",
             step,
             passed=True,
         )
@@ -275,9 +275,9 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
     if not awaited and (restart.passed_at is None or left_s > 0):
         awaited = [f"that it is still there in {left_s:.0f} s"]
-    where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step, restart.unit)}"
+    job_place = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step, restart.unit)}"
     if awaited:
-        return Verdict(Standing.RUNNING_AGAIN, f"{where}; awaits {' and '.join(awaited)}", step, passed=passed)
+        return Verdict(Standing.RUNNING_AGAIN, f"{job_place}; awaits {' and '.join(awaited)}", step, passed=passed)
     note = loss.note if compared or loss.status is Look.CONTINUES else NEVER_A_LOSS
     return Verdict(
         Standing.RECOVERED, f"job {job.id} reached {restart.unit} {step}, past {restart.unit} {goal}; {note}", step, passed=True
@@ -334,7 +334,7 @@ Source: https://slurm.schedmd.com/job_reason_codes.html
 
 def _way_out(job: Job) -> str:
     """Return what a job that waits is waiting for, and what would let it begin; empty where it only has to wait for its turn."""
-    words = next((said for pattern, said in _WAITS if pattern.search(job.reason)), "").format(
+    words = next((wait_words for pattern, wait_words in _WAITS if pattern.search(job.reason)), "").format(
         job=job.id, user=job.user or "its user"
     )
     excluded = job.spec.exclude if job.spec is not None else ()
@@ -390,15 +390,15 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
         ended: Whether the restarted job is over, so that no more points will come.
     """
     old = [point.loss for point in before if point.step <= restart_step and _finite(point.loss)][-SAMPLE:]
-    seen = [point for point in after if point.loss is not None and point.step >= restart_step]
-    lost = list(takewhile(is_no_number, reversed(seen)))
+    losses_after = [point for point in after if point.loss is not None and point.step >= restart_step]
+    lost = list(takewhile(is_no_number, reversed(losses_after)))
     if lost and (ended or len(lost) >= NOT_A_NUMBER_STEPS):
         return Seen(Look.JUMPED, f"the loss at step {lost[-1].step} is no finite number, nor is one behind it", lost[-1].step)
     if lost:
         return Seen(
             Look.WAITING, f"the loss at step {lost[-1].step} is no finite number; awaits whether it stays so", lost[-1].step
         )
-    numbered = [point for point in seen if not is_no_number(point)]  # a loss scaler skips a step or two
+    numbered = [point for point in losses_after if not is_no_number(point)]  # a loss scaler skips a step or two
     if not numbered and (step := _goes_on_without(before, after, restart_step)) is not None:
         return Seen(Look.CONTINUES, f"{NEVER_A_LOSS}; it came to step {step}", step)
     if len(numbered) < (1 if ended else FEWEST):

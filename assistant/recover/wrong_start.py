@@ -75,7 +75,7 @@ def proof_of_lost_numbers(points: Sequence[MetricPoint], before: Sequence[Metric
 
 
 def proof_of_wrong_start(
-    chosen: Checkpoint | None,
+    checkpoint: Checkpoint | None,
     loaded: LoadedCheckpoint,
     points: Sequence[MetricPoint],
     before: Sequence[MetricPoint],
@@ -86,87 +86,89 @@ def proof_of_wrong_start(
     """Return the sentence that proves a wrong start; empty where there is no proof, whatever the doubt.
 
     Args:
-        chosen: What the restart was to go on from; None where it was to begin at the start: nothing is proven then.
+        checkpoint: What the restart was to go on from; None where it was to begin at the start: nothing is proven then.
         loaded: From `loaded_checkpoint`, of the new attempt.
         points: What the new attempt logged, in order.
         before: What the attempt before it logged, by the same reader.
         reached: Last step of that attempt, where it is known otherwise.
         refused: Steps of checkpoints that were judged not to be loaded.
     """
-    if chosen is None or loaded.first_step is None or not counts_steps(chosen.format, chosen.path.name):
+    if checkpoint is None or loaded.first_step is None or not counts_steps(checkpoint.format, checkpoint.path.name):
         return ""
-    comparison = compare_loaded(chosen, loaded)
-    if not comparison.differs or _named_as_chosen(chosen, loaded):
+    comparison = compare_loaded(checkpoint, loaded)
+    if not comparison.differs or _named_as_chosen(checkpoint, loaded):
         return ""
     slack = 0 if loaded.exact else SLACK_STEPS
     steps = list(dict.fromkeys(point.step for point in points))
     if not steps:
         return ""
-    early = [step for step in steps[:FEWEST_STEPS] if step < chosen.step - slack]
+    early = [step for step in steps[:FEWEST_STEPS] if step < checkpoint.step - slack]
     low = len(early) == len(steps[:FEWEST_STEPS]) and any(early)  # step 0 alone may be an evaluation
-    elsewhere = all(_lies_elsewhere(chosen, load) for load in loaded.loads)
+    elsewhere = all(_lies_elsewhere(checkpoint, load) for load in loaded.loads)
     if not elsewhere:
-        return _by_load(chosen, loaded, steps[:FEWEST_STEPS], refused)
+        return _by_load(checkpoint, loaded, steps[:FEWEST_STEPS], refused)
     if not low:
         return ""
     counters = [*(point.step for point in before), *([reached] if reached is not None else [])]
-    if max(counters, default=chosen.step) < chosen.step:
+    if max(counters, default=checkpoint.step) < checkpoint.step:
         return ""  # the log counts otherwise than the checkpoints do, such as anew in each epoch
-    where = f"its own steps are {', '.join(map(str, early))}; chosen was {chosen.path.name} (step {chosen.step})"
+    start_words = f"its own steps are {', '.join(map(str, early))}; chosen was {checkpoint.path.name} (step {checkpoint.step})"
     if loaded.fresh_line:
-        return f"it began at the start: {loaded.fresh_line!r}; {where}"
-    if not loaded.exact or loaded.by_bar or _loss_goes_on(chosen, points, before):
+        return f"it began at the start: {loaded.fresh_line!r}; {start_words}"
+    if not loaded.exact or loaded.by_bar or _loss_goes_on(checkpoint, points, before):
         return ""
     anew = next((load for load in reversed(loaded.loads) if load.step == 0 and goes_on_from(load, loaded)), None)
     if anew is not None:
-        return f"it loaded step 0: {anew.text!r}; {where}"
-    if len(early) < FEWEST_STEPS or not any(point.step >= chosen.step for point in before):
+        return f"it loaded step 0: {anew.text!r}; {start_words}"
+    if len(early) < FEWEST_STEPS or not any(point.step >= checkpoint.step for point in before):
         return ""
-    counter = f"{where}, by the counter that had come to step {max(point.step for point in before)}"
+    counter = f"{start_words}, by the counter that had come to step {max(point.step for point in before)}"
     if loaded.loads:
         return f"what it loaded lies in another folder: {loaded.loads[-1].text!r}; {counter}"
     return f"it began below the checkpoint: {counter}"
 
 
-def _named_as_chosen(chosen: Checkpoint, loaded: LoadedCheckpoint) -> bool:
+def _named_as_chosen(checkpoint: Checkpoint, loaded: LoadedCheckpoint) -> bool:
     """Tell whether any line says that the chosen checkpoint was loaded, whatever others say."""
-    return any(load.step == chosen.step or chosen.path.name in PurePosixPath(load.path).parts for load in loaded.loads)
+    return any(load.step == checkpoint.step or checkpoint.path.name in PurePosixPath(load.path).parts for load in loaded.loads)
 
 
-def _lies_elsewhere(chosen: Checkpoint, load: LoadLine) -> bool:
+def _lies_elsewhere(checkpoint: Checkpoint, load: LoadLine) -> bool:
     """Tell whether what a line names lies outside the folder of the chosen checkpoint and not above it."""
-    path, folder = PurePosixPath(load.path), PurePosixPath(chosen.path.parent)
+    path, folder = PurePosixPath(load.path), PurePosixPath(checkpoint.path.parent)
     return path.is_absolute() and not path.is_relative_to(folder) and not folder.is_relative_to(path)
 
 
-def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int], refused: Collection[int]) -> str:
+def _by_load(checkpoint: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int], refused: Collection[int]) -> str:
     """Return the proof that another checkpoint was loaded: the line and the first steps after it say the same."""
-    folder = str(chosen.path.parent)
+    folder = str(checkpoint.path.parent)
     near = [load for load in loaded.loads if not load.path or load.path == folder or load.path.startswith(f"{folder}/")]
     near = near or [load for load in loaded.loads if not load.path.startswith("/")]
     for load in reversed(near):
         if load.step is None or not goes_on_from(load, loaded) or max(steps) <= load.step:
             continue  # the step of the checkpoint itself may be an evaluation
-        below = load.step < chosen.step and steps[0] < chosen.step and max(steps) <= chosen.step
+        below = load.step < checkpoint.step and steps[0] < checkpoint.step and max(steps) <= checkpoint.step
         if below or load.step in refused:
             return (
                 f"it loaded step {load.step}: {load.text!r}, and its first step is {loaded.first_step}; chosen was "
-                f"{chosen.path.name} (step {chosen.step})"
+                f"{checkpoint.path.name} (step {checkpoint.step})"
             )
     return ""
 
 
-def _loss_goes_on(chosen: Checkpoint, points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> bool:
+def _loss_goes_on(checkpoint: Checkpoint, points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> bool:
     """Tell whether the losses are those behind the checkpoint and not those of the same steps before: a counter that began anew."""
     own = {point.step: point.loss for point in points[:NEAR_STEPS] if point.loss is not None}
     same = [(own[point.step], point.loss) for point in before if point.loss is not None and point.step in own]
-    near = [point.loss for point in before if point.loss is not None and chosen.step - NEAR_STEPS <= point.step <= chosen.step]
+    near = [
+        point.loss for point in before if point.loss is not None and checkpoint.step - NEAR_STEPS <= point.step <= checkpoint.step
+    ]
     if not own or not near:
         return False
     away = median(abs(loss - median(near)) for loss in own.values())
     if not same:
         return away <= abs(median(near)) * SAME_SHARE
-    return away < median(abs(one - other) for one, other in same) / 2
+    return away < median(abs(loss_before - loss_after) for loss_before, loss_after in same) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +210,13 @@ def saves_since(before: Mapping[str, str] | None, now: Sequence[Checkpoint], sta
         started: When the job began; None where that is not known.
     """
     old = before or {}
-    written = [one for one in now if old.get(one.path.name) != one.saved_at.isoformat()]
+    written = [save for save in now if old.get(save.path.name) != save.saved_at.isoformat()]
     if before is None:
-        written = [one for one in written if started is None or one.saved_at >= started]
-    present = {one.path.name for one in now}
+        written = [save for save in written if started is None or save.saved_at >= started]
+    present = {save.path.name for save in now}
     return Saves(
-        tuple(one.path.name for one in written if one.path.name not in old),
-        tuple(one.path.name for one in written if one.path.name in old),
+        tuple(save.path.name for save in written if save.path.name not in old),
+        tuple(save.path.name for save in written if save.path.name in old),
         tuple(name for name in old if name not in present),
         before is not None,
     )
@@ -271,16 +273,16 @@ def save_after(job: Job, folder: Path, *, ended: datetime, now: datetime) -> str
     """
     saves = _saves(folder, now)
     own = _own_accounts(job, saves, ended)
-    forms = {_form(one) for one in saves if one.saved_at <= ended + TEAR_DOWN}
+    forms = {_form(save) for save in saves if save.saved_at <= ended + TEAR_DOWN}
     for one in reversed(saves):
         if not ended < one.saved_at < now + AHEAD or (forms and _form(one) not in forms):
             continue
         uid = _owner(one.path)
         foreign = bool(own) and uid is not None and uid not in own
         if foreign or one.saved_at > ended + TEAR_DOWN:
-            who = f" by {name_of(uid)}" if foreign and uid is not None else ""
+            writer_words = f" by {name_of(uid)}" if foreign and uid is not None else ""
             when = f"{one.saved_at:%H:%M:%S} UTC"
-            return f"{one.path} was saved{who} at {when}, after job {job.id} had ended ({ended:%H:%M:%S})"
+            return f"{one.path} was saved{writer_words} at {when}, after job {job.id} had ended ({ended:%H:%M:%S})"
     return ""
 
 
@@ -298,17 +300,19 @@ def save_beside(restart: Job, folder: Path, *, before: Job | None, now: datetime
     Raises:
         Unavailable: The storage did not answer.
     """
-    begun = restart.started
-    if begun is None:
+    attempt_start = restart.started
+    if attempt_start is None:
         return ""
     saves = _saves(folder, now)
-    own = _own_accounts(before, saves, before.ended or begun) if before is not None else set()
+    own = _own_accounts(before, saves, before.ended or attempt_start) if before is not None else set()
     own |= {uid for uid in (uid_of(restart.user),) if uid is not None}
-    for one in reversed(saves):
-        uid = _owner(one.path)
-        if not own or uid is None or uid in own or not begun < _changed(one) < now + AHEAD:
+    for save in reversed(saves):
+        uid = _owner(save.path)
+        if not own or uid is None or uid in own or not attempt_start < _changed(save) < now + AHEAD:
             continue
-        return f"{one.path} was saved by {name_of(uid)} at {_changed(one):%H:%M:%S} UTC, and job {restart.id} is of {restart.user}"
+        return (
+            f"{save.path} was saved by {name_of(uid)} at {_changed(save):%H:%M:%S} UTC, and job {restart.id} is of {restart.user}"
+        )
     return ""
 
 
@@ -320,7 +324,7 @@ def is_of_saves(path: Path, folder: Path, saves: Sequence[Checkpoint]) -> bool:
     top = path.relative_to(folder).parts[0] if path.is_relative_to(folder) and path != folder else ""
     if not top:
         return False
-    return LOCK.fullmatch(path.name) is not None or any(DIGITS.sub("#", top).startswith(_form(one)) for one in saves)
+    return LOCK.fullmatch(path.name) is not None or any(DIGITS.sub("#", top).startswith(_form(save)) for save in saves)
 
 
 def files_in(folder: Path, saves: Sequence[Checkpoint]) -> Files:
@@ -330,9 +334,13 @@ def files_in(folder: Path, saves: Sequence[Checkpoint]) -> Files:
     """
 
     def listed() -> Files:
-        found = walk_files(folder, MOST_FILES)
-        known = [(one.path, one.status) for one in found if one.status is not None and is_of_saves(one.path, folder, saves)]
-        return {path: (status.st_mtime_ns, status.st_size) for path, status in known}
+        walked_files = walk_files(folder, MOST_FILES)
+        known_files = [
+            (walked.path, walked.status)
+            for walked in walked_files
+            if walked.status is not None and is_of_saves(walked.path, folder, saves)
+        ]
+        return {path: (status.st_mtime_ns, status.st_size) for path, status in known_files}
 
     try:
         return within(LOOK_S, listed, f"folder {folder}") if is_folder(folder) else {}
@@ -399,9 +407,9 @@ def _own_accounts(job: Job, saves: Sequence[Checkpoint], ended: datetime) -> set
     A storage may show all files as those of one account.
     """
     uid = uid_of(job.user)
-    begun = job.started
-    during = [one for one in saves if begun is not None and begun <= one.saved_at <= ended]
-    return {one for one in (uid, *(_owner(save.path) for save in during)) if one is not None}
+    attempt_start = job.started
+    during = [save for save in saves if attempt_start is not None and attempt_start <= save.saved_at <= ended]
+    return {owner for owner in (uid, *(_owner(save.path) for save in during)) if owner is not None}
 
 
 def _form(save: Checkpoint) -> str:

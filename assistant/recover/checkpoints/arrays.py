@@ -91,9 +91,9 @@ def _metadata_problems(entry: Entry, name: str) -> list[str]:
     raw = read_whole(entry.file(name), METADATA_BYTES)
     if raw and not raw.endswith(b"."):
         return [f"{name} was cut short: a pickle ends with a full stop"]
-    wanted = {match.decode() for match in METADATA_FILES.findall(raw)}
+    shard_names = {match.decode() for match in METADATA_FILES.findall(raw)}
     folder = name.removesuffix(".metadata")
-    missing = sorted(file for file in wanted if folder + file not in entry.files)
+    missing = sorted(file for file in shard_names if folder + file not in entry.files)
     problems = [f".metadata names shards that are not there: {named(missing)}"] if missing else []
     described = shard_map(raw) if len(raw) <= MAPPED_BYTES else ShardMap((), "")
     if described.damage:
@@ -125,14 +125,14 @@ def shard_content_problems(entry: Entry, read_bytes: int) -> list[str]:
         raw = read_whole(entry.file(name), METADATA_BYTES)
         folder = name.removesuffix(".metadata")
         described = shard_map(raw) if len(raw) <= MAPPED_BYTES else ShardMap((), "")
-        left = MOST_HEADS
+        bytes_left = MOST_HEADS
         for file, segments in _by_file(described.segments).items():
             about = entry.files.get(folder + file)
             if about is None or not about.size:
                 continue
-            looked = sorted(set(segments), key=lambda segment: segment.offset)[: left if read_bytes > 0 else 1]
-            left -= len(looked)
-            problem = _segments_problem(entry.file(folder + file), looked, about.size, read_bytes)
+            segments_read = sorted(set(segments), key=lambda segment: segment.offset)[: bytes_left if read_bytes > 0 else 1]
+            bytes_left -= len(segments_read)
+            problem = _segments_problem(entry.file(folder + file), segments_read, about.size, read_bytes)
             read_bytes = max(0, read_bytes - about.size)
             problems += [f"{folder}{file} {problem}"] if problem else []
     return problems
@@ -191,11 +191,11 @@ class _Window(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes, none behind the end of the segment."""
-        left = max(0, self._length - self._at)
-        if min(size, left) > ZIP_DIRECTORY_BYTES:
+        bytes_left = max(0, self._length - self._at)
+        if min(size, bytes_left) > ZIP_DIRECTORY_BYTES:
             raise zipfile.BadZipFile(f"its directory claims {size:,} bytes")
         self._file.seek(self._begin + self._at)
-        raw: Any = self._file.read(min(size if size >= 0 else ZIP_DIRECTORY_BYTES, left))
+        raw: Any = self._file.read(min(size if size >= 0 else ZIP_DIRECTORY_BYTES, bytes_left))
         self._at += len(raw)
         return bytes(raw)
 
@@ -276,26 +276,26 @@ def _node_problem(path: Path, size: int, read_bytes: int) -> str | None:
             return None
         file.seek(0)
         raw = file.read(length)
-    (wanted,) = struct.unpack("<I", raw[-4:])
-    return None if crc32c(raw[:-4]) == wanted else "is damaged: its CRC-32C differs"
+    (checksum,) = struct.unpack("<I", raw[-4:])
+    return None if crc32c(raw[:-4]) == checksum else "is damaged: its CRC-32C differs"
 
 
 def _grid_problems(entry: Entry, folder: str, document: Mapping[str, Any], read_bytes: int) -> list[str]:
     """Compare the chunks of one array with its shape; both frameworks write every chunk, also those of zeros alone."""
     try:
-        shape = [whole_number(one) for one in document["shape"]]
-        sides = [whole_number(one) for one in document["chunks"]]
+        shape = [whole_number(length) for length in document["shape"]]
+        sides = [whole_number(length) for length in document["chunks"]]
         counts = [math.ceil(length / side) for length, side in zip(shape, sides, strict=True)]
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return [f"{folder}.zarray describes no array"]
     if math.prod(counts) > MOST_CHUNKS:
         return []
     mark = "/" if document.get("dimension_separator") == "/" else "."
-    wanted = [folder + (mark.join(map(str, place)) or "0") for place in itertools.product(*map(range, counts))]
-    missing = [name for name in wanted if name not in entry.files]
-    problems = [f"lacks {len(missing)} of {len(wanted)} chunks: {named(missing)}"] if missing else []
+    chunk_names = [folder + (mark.join(map(str, place)) or "0") for place in itertools.product(*map(range, counts))]
+    missing = [name for name in chunk_names if name not in entry.files]
+    problems = [f"lacks {len(missing)} of {len(chunk_names)} chunks: {named(missing)}"] if missing else []
     plain = _plain_bytes(document, sides)
-    for name in wanted:
+    for name in chunk_names:
         about = entry.files.get(name)
         if about is not None and about.size:
             problem = _chunk_problem(entry.file(name), about, plain, document.get("compressor"), read_bytes)

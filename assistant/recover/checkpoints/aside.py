@@ -167,8 +167,8 @@ def move(change: Move, account: str) -> bool:
         with _folder(top) as home:
             actor = _Actor.of(account, home)
             inner = aside.relative_to(top).parts
-            if _is_aside(target) and (here := _status(source.name, home)) is not None:
-                actor.must_own(here, source)  # before a folder is made beside it
+            if _is_aside(target) and (source_status := _status(source.name, home)) is not None:
+                actor.must_own(source_status, source)  # before a folder is made beside it
             with _below(home, inner, actor, make=_is_aside(target)) as refused:
                 at, to = (home, refused) if _is_aside(target) else (refused, home)
                 before = _status(source.name, at)
@@ -323,10 +323,10 @@ def _as_owner(account: str, path: Path, work: Callable[[], Result]) -> Result:
         with reading_as(account):
             return within(WALK_S, run, str(path.parent))
     except OSError as error:
-        named = error.filename if isinstance(error.filename, str) and Path(error.filename).is_absolute() else str(path)
+        error_path = error.filename if isinstance(error.filename, str) and Path(error.filename).is_absolute() else str(path)
         if error.errno in _CERTAIN:
-            raise ToolError(f"{named} may not be changed or looked at: {error.strerror}") from error
-        raise Unavailable(f"{named} cannot be changed or looked at now: {error.strerror or error}") from error
+            raise ToolError(f"{error_path} may not be changed or looked at: {error.strerror}") from error
+        raise Unavailable(f"{error_path} cannot be changed or looked at now: {error.strerror or error}") from error
 
 
 def _resolved(path: Path) -> Path:
@@ -362,8 +362,8 @@ def _free(path: Path, names: Sequence[str]) -> Path:
 
 
 def _last(path: Path) -> Path | None:
-    taken = [place for place in _places(path) if os.path.lexists(place)]
-    return taken[-1] if taken else None
+    places = [place for place in _places(path) if os.path.lexists(place)]
+    return places[-1] if places else None
 
 
 def _content(path: Path) -> str:
@@ -371,16 +371,16 @@ def _content(path: Path) -> str:
     lines: list[str] = []
     size, files, waiting = 0, 0, [path]
     while waiting:
-        here = waiting.pop()
-        status = here.lstat()
-        kind, name = stat.S_IFMT(status.st_mode), str(here.relative_to(path))
+        folder = waiting.pop()
+        status = folder.lstat()
+        kind, name = stat.S_IFMT(status.st_mode), str(folder.relative_to(path))
         if stat.S_ISDIR(status.st_mode):
-            with os.scandir(here) as entries:
-                waiting += [here / entry.name for entry in entries]
+            with os.scandir(folder) as entries:
+                waiting += [folder / entry.name for entry in entries]
             lines.append(f"{name}\0{kind:o}")
             files -= 1
         elif stat.S_ISLNK(status.st_mode):
-            lines.append(f"{name}\0{kind:o}\0{here.readlink()}")
+            lines.append(f"{name}\0{kind:o}\0{folder.readlink()}")
         else:
             size += status.st_size
             lines.append(f"{name}\0{kind:o}\0{status.st_size}\0{status.st_mtime_ns}")
@@ -422,18 +422,18 @@ def _below(home: int, names: Sequence[str], actor: _Actor, *, make: bool) -> Ite
     handle = os.dup(home)
     try:
         for name in names:
-            made = False
+            created = False
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=handle)
-                    made = True
+                    created = True
             inner = _open_folder(name, handle, Path(*names))
             os.close(handle)
             handle = inner
             status = os.fstat(handle)
             if status.st_uid != above.st_uid:
                 actor.must_own(status, Path(name))
-            if made:
+            if created:
                 with suppress(OSError):
                     Path(f"/proc/self/fd/{handle}").chmod(stat.S_IMODE(above.st_mode) | 0o700)
         yield handle
@@ -448,7 +448,7 @@ def _status(name: str, folder: int) -> os.stat_result | None:
         return None
 
 
-def _rename(name: str, at: int, new_name: str, to: int, shown: Path) -> None:
+def _rename(name: str, at: int, new_name: str, to: int, status: Path) -> None:
     """Rename inside of open folders; what lies at the target is never replaced."""
     library = ctypes.CDLL(None, use_errno=True)
     failed = library.renameat2(at, os.fsencode(name), to, os.fsencode(new_name), _RENAME_NOREPLACE)
@@ -460,9 +460,9 @@ def _rename(name: str, at: int, new_name: str, to: int, shown: Path) -> None:
             os.rename(name, new_name, src_dir_fd=at, dst_dir_fd=to)
             code = 0
     if code == errno.EEXIST:
-        raise ToolError(f"{name} was not moved: {shown} is taken")
+        raise ToolError(f"{name} was not moved: {status} is taken")
     if code:
-        raise OSError(code, os.strerror(code), str(shown))
+        raise OSError(code, os.strerror(code), str(status))
 
 
 def _read(name: str, folder: int) -> str:

@@ -122,7 +122,7 @@ def zip_stream_problem(source: io.RawIOBase, read_bytes: int) -> str | None:
                 return f"is a zip archive of {len(members):,} members: more than any checkpoint has"
             if not members:
                 return "is an empty zip archive"
-            strange = next((one for one in members if one.flag_bits & 1 or one.compress_type not in PACKED), None)
+            strange = next((field for field in members if field.flag_bits & 1 or field.compress_type not in PACKED), None)
             if strange is not None:
                 return f"holds {strange.filename[:80]!r}, packed as no framework packs it"
             if not any(member.CRC for member in members if member.file_size):
@@ -260,7 +260,7 @@ def epoch_inside(path: Path) -> int | None:
 def _count_inside(path: Path, keys: Sequence[str]) -> int | None:
     try:
         with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
-            member = next((one for one in archive.infolist() if one.filename.endswith("/data.pkl")), None)
+            member = next((info for info in archive.infolist() if info.filename.endswith("/data.pkl")), None)
             if member is None:
                 return _count_of_arrays(archive, keys)
             if member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
@@ -367,7 +367,7 @@ def shard_map(raw: bytes) -> ShardMap:
     damage: list[str] = []
     for name, argument in _values(raw, damage):
         if name == "BUILD":
-            path, offset, length = (fields.get(one) for one in ("relative_path", "offset", "length"))
+            path, offset, length = (fields.get(field) for field in ("relative_path", "offset", "length"))
             if isinstance(path, str) and isinstance(offset, int) and isinstance(length, int):
                 segments.append(Segment(path, offset, length))
                 fields = {}

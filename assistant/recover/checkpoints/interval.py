@@ -152,32 +152,32 @@ _BEGINS = dict(BEGINS)[LogPhase.CHECKPOINT]
 _OVER = OVER[LogPhase.CHECKPOINT]
 
 
-def save_cost(found: Inventory | None, metrics: Path | None, log_lines: Iterable[str]) -> SaveCost | None:
+def save_cost(inventory: Inventory | None, metrics: Path | None, log_lines: Iterable[str]) -> SaveCost | None:
     """Return what a save costs; None when nothing tells.
 
     Args:
-        found: The job's checkpoints.
+        inventory: The job's checkpoints.
         metrics: Its metrics.jsonl.
         log_lines: Of its log.
     """
-    every_s = _every(found)
-    return _of_manifests(found, every_s) or _of_metrics(metrics, every_s) or _of_log(log_lines, every_s)
+    every_s = _every(inventory)
+    return _of_manifests(inventory, every_s) or _of_metrics(metrics, every_s) or _of_log(log_lines, every_s)
 
 
-def _every(found: Inventory | None) -> float | None:
-    times = sorted(checkpoint.saved_at for checkpoint in found.checkpoints) if found else []
+def _every(inventory: Inventory | None) -> float | None:
+    times = sorted(checkpoint.saved_at for checkpoint in inventory.checkpoints) if inventory else []
     gaps = [(after - before).total_seconds() for before, after in pairwise(times)]
     return median(gaps) if gaps and median(gaps) > 0 else None
 
 
-def _of_manifests(found: Inventory | None, every_s: float | None) -> SaveCost | None:
-    said = [saves_of(entry) for entry in found.entries if entry.format is Format.NIGHTSHIFT] if found else []
-    known = [costs for one in said if (costs := _costs(one)) is not None]
+def _of_manifests(inventory: Inventory | None, every_s: float | None) -> SaveCost | None:
+    saves = [saves_of(entry) for entry in inventory.entries if entry.format is Format.NIGHTSHIFT] if inventory else []
+    costs_known = [costs for save in saves if (costs := _costs(save)) is not None]
     # a wait for the save before is no cost of saving but of saving too often
-    blocked = [max(LEAST_S, costs.blocked_s - costs.wait_s) for costs in known]
+    blocked = [max(LEAST_S, costs.blocked_s - costs.wait_s) for costs in costs_known]
     if not blocked:
         return None
-    persist_s = median(costs.persist_s for costs in known)
+    persist_s = median(costs.persist_s for costs in costs_known)
     return SaveCost(median(blocked), persist_s, every_s, f"the median of {len(blocked)} saves, from their manifests")
 
 
@@ -187,9 +187,9 @@ class _Costs(NamedTuple):
     persist_s: float
 
 
-def _costs(said: Mapping[str, Any]) -> _Costs | None:
+def _costs(save: Mapping[str, Any]) -> _Costs | None:
     try:
-        return _Costs(*(finite_number(said.get(name, 0.0)) for name in _Costs._fields)) if "blocked_s" in said else None
+        return _Costs(*(finite_number(save.get(name, 0.0)) for name in _Costs._fields)) if "blocked_s" in save else None
     except ValueError:
         return None
 
@@ -202,15 +202,15 @@ def _of_metrics(metrics: Path | None, every_s: float | None) -> SaveCost | None:
 
 
 def _of_log(log_lines: Iterable[str], every_s: float | None) -> SaveCost | None:
-    took, begun = list[float](), None
+    took, save_began = list[float](), None
     for text in log_lines:
         if "sav" not in text.lower() or not (at := parse(text).at):
             continue
         if _OVER.search(text) is None:
-            begun = at if _BEGINS.search(text) else begun
-        elif begun is not None:
-            took.append(max(LEAST_S, (at - begun).total_seconds()))
-            begun = None
+            save_began = at if _BEGINS.search(text) else save_began
+        elif save_began is not None:
+            took.append(max(LEAST_S, (at - save_began).total_seconds()))
+            save_began = None
     return SaveCost(median(took), 0.0, every_s, f"the median of {len(took)} saves, from the times in its log") if took else None
 
 

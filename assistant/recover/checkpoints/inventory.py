@@ -114,31 +114,31 @@ def inventory(folder: Path, *, now: datetime, live: bool = False, forms: Collect
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
     listing = within(READ_S, partial(_judged, folder, now=now, live=live, forms=forms), f"checkpoint folder {folder}")
     notes = _tracker_notes(listing.tracker, listing.entries) + _trap_notes(listing.tracker, listing.checkpoints)
-    where = listing.entries[-1].path.parent if listing.entries else folder
-    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if listing.entries else []
+    parent = listing.entries[-1].path.parent if listing.entries else folder
+    leading = within(LOOK_S, partial(links, parent), f"checkpoint folder {folder}") if listing.entries else []
     return replace(listing, notes=tuple(notes), links=tuple(leading))
 
 
 def _judged(folder: Path, *, now: datetime, live: bool, forms: Collection[str]) -> Inventory:
     """Return what lies in a folder, without notes and links."""
-    found, names = _read(folder, forms)
-    names_by_path = second_names(found)
-    found = with_common_steps(found, names_by_path)
-    judged = (_judge(found[n], _compared(found, n), names, now=now, live=live, read=0) for n in range(len(found)))
-    return Inventory(folder, tuple(judged), (), names, tuple(found), second_names=names_by_path)
+    listed, names = _read(folder, forms)
+    names_by_path = second_names(listed)
+    listed = with_common_steps(listed, names_by_path)
+    judged = (_judge(listed[n], _compared(listed, n), names, now=now, live=live, read=0) for n in range(len(listed)))
+    return Inventory(folder, tuple(judged), (), names, tuple(listed), second_names=names_by_path)
 
 
-def _compared(found: Sequence[Entry], place: int) -> Sequence[Entry]:
+def _compared(listed: Sequence[Entry], place: int) -> Sequence[Entry]:
     """Return a checkpoint and its neighbours: comparing each with all takes time with the square of their number."""
-    return found[max(0, place - COMPARED) : place + COMPARED + 1]
+    return listed[max(0, place - COMPARED) : place + COMPARED + 1]
 
 
-def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
+def examined(inventory: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
     """Return one checkpoint of an inventory, judged again with its contents read (up to `READ_BYTES`)."""
-    place = next(place for place, entry in enumerate(found.entries) if entry.path == checkpoint.path)
-    entry, neighbours = found.entries[place], _compared(found.entries, place)
-    end = found.save_ends.get(entry.path, "")
-    judged = _judge(entry, neighbours, found.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
+    place = next(place for place, entry in enumerate(inventory.entries) if entry.path == checkpoint.path)
+    entry, neighbours = inventory.entries[place], _compared(inventory.entries, place)
+    end = inventory.save_ends.get(entry.path, "")
+    judged = _judge(entry, neighbours, inventory.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
     return _of_numbers(judged, entry)
 
 
@@ -177,36 +177,36 @@ def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: da
 
 
 def _read(folder: Path, forms: Collection[str]) -> tuple[list[Entry], Tracker | None]:
-    wanted = f"checkpoint folder {folder}"
+    label = f"checkpoint folder {folder}"
     try:
         if not stat.S_ISDIR(status_of(folder).st_mode):
-            raise ToolError(f"{wanted} is a file; name the folder that holds the checkpoints")
-        found = entries(folder, forms=forms)
-        own = entry_of(folder) if not found else None
-        where = found[-1].path.parent if found else folder
-        names = tracker(folder) or (tracker(where) if where != folder else None)
-        return ([own] if own else found), _by_name(names, found)
+            raise ToolError(f"{label} is a file; name the folder that holds the checkpoints")
+        listed = entries(folder, forms=forms)
+        own = entry_of(folder) if not listed else None
+        parent = listed[-1].path.parent if listed else folder
+        names = tracker(folder) or (tracker(parent) if parent != folder else None)
+        return ([own] if own else listed), _by_name(names, listed)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
+        raise ToolError(f"{label} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
     except UnreadableFile as error:
-        raise ToolError(f"{wanted} cannot be judged: {error}") from error
+        raise ToolError(f"{label} cannot be judged: {error}") from error
     except PermissionError as error:
-        raise ToolError(f"{wanted} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
+        raise ToolError(f"{label} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
     except OSError as error:
-        raise Unavailable(f"{wanted} cannot be read now: {error.strerror or error}; wait until the storage answers") from error
+        raise Unavailable(f"{label} cannot be read now: {error.strerror or error}; wait until the storage answers") from error
 
 
-def _by_name(names: Tracker | None, found: Sequence[Entry]) -> Tracker | None:
+def _by_name(names: Tracker | None, listed: Sequence[Entry]) -> Tracker | None:
     """Return a tracker that names a file with the step of that file: MMEngine's `epoch_3.pth` is of step 900."""
     last = PurePosixPath(names.text).name if names is not None else ""
-    entry = next((one for one in found if one.path.name == last), None)
+    entry = next((entry_named for entry_named in listed if entry_named.path.name == last), None)
     return replace(names, step=entry.step) if names is not None and entry is not None else names
 
 
-def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
-    if any(entry.format in INDEXED for entry in found) and (names is None or names.path.name == TENSORFLOW_TRACKER):
-        return _state_notes(names, found)
-    tracked = [entry for entry in found if entry.format in TRACKED]
+def _tracker_notes(names: Tracker | None, listed: Sequence[Entry]) -> list[str]:
+    if any(entry.format in INDEXED for entry in listed) and (names is None or names.path.name == TENSORFLOW_TRACKER):
+        return _state_notes(names, listed)
+    tracked = [entry for entry in listed if entry.format in TRACKED]
     if names is None:
         if not tracked:
             return []
@@ -216,7 +216,7 @@ def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
         return []
     if names.step is None:
         return [f"tracker {names.path.name} holds no step but {names.text[:40]!r}"]
-    if not any(entry.step == names.step for entry in found):
+    if not any(entry.step == names.step for entry in listed):
         return [f"tracker {names.path.name} names step {names.step}, which is not there"]
     return []
 
@@ -238,7 +238,10 @@ def _trap_notes(names: Tracker | None, judged: Sequence[Checkpoint]) -> list[str
     """Return a note when a restart that follows the tracker would load a checkpoint that must not be loaded."""
     if names is None:
         return []
-    trap = next((one for one in judged if one.step == names.step and not one.healthy and not one.undecided), None)
+    trap = next(
+        (judgement for judgement in judged if judgement.step == names.step and not judgement.healthy and not judgement.undecided),
+        None,
+    )
     return [f"tracker {names.path.name} names step {trap.step}, which must not be loaded: {trap.problems[0]}"] if trap else []
 
 
@@ -283,7 +286,7 @@ def _named_by(names: Tracker | None, entry: Entry) -> str:
     return f"tracker {names.path.name} names it" if _changed(names.path) >= last else ""
 
 
-def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) -> bool:
+def _waits_for_tracker(entry: Entry, entries: Sequence[Entry], names: Tracker) -> bool:
     """Tell whether only the tracker file says that a save was finished.
 
     Megatron-Core writes `metadata.json` last; and a tracker of a step that is not there was cut short, or its checkpoint deleted.
@@ -292,7 +295,7 @@ def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) ->
         return False
     if entry.format is Format.MEGATRON and "metadata.json" in entry.files:
         return False
-    return any(other.step == names.step for other in others)
+    return any(entry.step == names.step for entry in entries)
 
 
 def _is_followed(entry: Entry, neighbours: Sequence[Entry], names: Tracker | None) -> bool:
@@ -371,31 +374,31 @@ def _file_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], read: in
     return verdict
 
 
-def last(found: Inventory) -> Checkpoint | None:
+def last(inventory: Inventory) -> Checkpoint | None:
     """Return the newest checkpoint, healthy or not."""
-    return found.checkpoints[-1] if found.checkpoints else None
+    return inventory.checkpoints[-1] if inventory.checkpoints else None
 
 
-def last_healthy(found: Inventory, *, now: datetime, live: bool = False) -> Choice:
+def last_healthy(inventory: Inventory, *, now: datetime, live: bool = False) -> Choice:
     """Return the newest checkpoint that may be loaded; its contents are read before it is offered."""
-    return _newest_healthy(found, found.checkpoints, now=now, live=live)
+    return _newest_healthy(inventory, inventory.checkpoints, now=now, live=live)
 
 
 def before_step(
-    found: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False, epoch: int | None = None
+    inventory: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False, epoch: int | None = None
 ) -> Choice:
     """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike.
 
     Args:
-        found: What its folder holds.
+        inventory: What its folder holds.
         step: To stay before.
         now: The time.
         margin: Steps before it.
         live: Whether the job may still be writing.
         epoch: Number of the epoch of that step, as the log says it; None where it does not.
     """
-    early = [checkpoint for checkpoint in found.checkpoints if is_before(checkpoint, step - max(margin, 1) + 1, epoch)]
-    return _newest_healthy(found, early, now=now, live=live)
+    early = [checkpoint for checkpoint in inventory.checkpoints if is_before(checkpoint, step - max(margin, 1) + 1, epoch)]
+    return _newest_healthy(inventory, early, now=now, live=live)
 
 
 def is_before(checkpoint: Checkpoint, step: int, epoch: int | None) -> bool:
@@ -410,11 +413,11 @@ def is_before(checkpoint: Checkpoint, step: int, epoch: int | None) -> bool:
     return counts_epochs and epoch is not None and checkpoint.step <= epoch - FEWEST_EPOCHS
 
 
-def _newest_healthy(found: Inventory, among: Sequence[Checkpoint], *, now: datetime, live: bool) -> Choice:
+def _newest_healthy(inventory: Inventory, among: Sequence[Checkpoint], *, now: datetime, live: bool) -> Choice:
     refused: list[Checkpoint] = []
     for candidate in reversed(among):
         is_open = candidate.healthy or candidate.undecided
-        checkpoint = examined(found, candidate, now=now, live=live) if is_open else candidate
+        checkpoint = examined(inventory, candidate, now=now, live=live) if is_open else candidate
         if checkpoint.healthy:
             return Choice(checkpoint, tuple(refused))
         refused.append(checkpoint)

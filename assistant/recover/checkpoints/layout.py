@@ -160,14 +160,14 @@ def step_in_name(name: str) -> int | None:
     for layout, pattern in DIRECTORY_STEPS.items():
         if layout is not Format.INTERNEVO and (match := pattern.fullmatch(stem)):
             return int(match.group(1))
-    named = number_in(RANK_WORD.sub("", stem))
-    return named.number if named is not None else None
+    number = number_in(RANK_WORD.sub("", stem))
+    return number.number if number is not None else None
 
 
 def names_step(name: str) -> bool:
     """Tell whether a name calls a number of its own a step."""
-    named = number_in(RANK_WORD.sub("", TEMPORARY.sub("", name)))
-    return named is not None and named.unit is Unit.STEP
+    number = number_in(RANK_WORD.sub("", TEMPORARY.sub("", name)))
+    return number is not None and number.unit is Unit.STEP
 
 
 def counts_steps(checkpoint_format: str, name: str) -> bool:
@@ -203,9 +203,9 @@ def could_be_checkpoint(name: str, *, folder: bool, forms: Collection[str] = ())
         return False
     if stem.endswith(".ckpt") or _replaced(stem):
         return True
-    named = number_in(RANK_WORD.sub("", stem))
+    number = number_in(RANK_WORD.sub("", stem))
     worded = re.search("ckpt|checkpoint|model", stem, re.IGNORECASE) is not None
-    return named is not None and (worded or named.unit is not Unit.UNNAMED)
+    return number is not None and (worded or number.unit is not Unit.UNNAMED)
 
 
 def _replaced(name: str) -> bool:
@@ -226,21 +226,21 @@ def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> lis
         OSError: The folder cannot be read.
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
-    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
-    found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
-    found = [*_joined_ranks(found), *_bundles(folder, children)]
-    found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
-    if not found:
+    listed = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
+    listed = [*map(_without_slot_number, listed, [listed] * len(listed)), *_torn_slots(children, listed)]
+    listed = [*_joined_ranks(listed), *_bundles(folder, children)]
+    listed += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
+    if not listed:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
-        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1, forms=forms)]
-    if any(entry.format is Format.NIGHTSHIFT for entry in found):
+        listed = [entry for inner in nested for entry in entries(inner, depth=depth - 1, forms=forms)]
+    if any(entry.format is Format.NIGHTSHIFT for entry in listed):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
-        found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
-    found = _with_epochs_inside(found)
-    if any(entry.format in (Format.PLAIN, Format.TENSORFLOW) and entry.step != UNKNOWN_STEP for entry in found):
+        listed = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in listed]
+    listed = _with_epochs_inside(listed)
+    if any(entry.format in (Format.PLAIN, Format.TENSORFLOW) and entry.step != UNKNOWN_STEP for entry in listed):
         # epochs and steps cannot be put in one order
-        found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
-    return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+        listed = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in listed]
+    return sorted(listed, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
 
 
 def _bundles(folder: Path, children: Sequence[Path]) -> list[Entry]:
@@ -289,22 +289,22 @@ def _marked(path: Path) -> bool:
     return any(is_regular(marker) or is_folder(marker) for marker in markers)
 
 
-def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]:
+def _torn_slots(children: Sequence[Path], listed: Sequence[Entry]) -> list[Entry]:
     """Return files that are written in turn with a checkpoint of the folder, as `ckpt_b.pt` with `ckpt_a.pt`, and tell no step."""
-    slots = {_slot_form(entry.path.name) for entry in found if entry.format is Format.PLAIN}
-    known = {entry.path for entry in found}
-    torn = [child for child in children if child not in known and _slot_form(child.name) in slots and not is_folder(child)]
+    slots = {_slot_form(entry.path.name) for entry in listed if entry.format is Format.PLAIN}
+    paths = {entry.path for entry in listed}
+    torn = [child for child in children if child not in paths and _slot_form(child.name) in slots and not is_folder(child)]
     return [Entry(child, UNKNOWN_STEP, Format.PLAIN, {child.name: file_stat(child)}) for child in torn]
 
 
-def _without_slot_number(entry: Entry, found: Sequence[Entry]) -> Entry:
+def _without_slot_number(entry: Entry, listed: Sequence[Entry]) -> Entry:
     """Return a checkpoint without its step where that numbers a slot: another one of its form tells another step inside."""
     number = step_in_name(entry.path.name)
     if entry.format is not Format.PLAIN or number is None or entry.step != number or number >= MOST_SLOTS:
         return entry
     form = _slot_form(entry.path.name)
-    others = [one for one in found if one.path != entry.path and _slot_form(one.path.name) == form]
-    inside = any(step_in_name(one.path.name) not in (None, one.step) for one in others)
+    same_form = [slot for slot in listed if slot.path != entry.path and _slot_form(slot.path.name) == form]
+    inside = any(step_in_name(slot.path.name) not in (None, slot.step) for slot in same_form)
     return replace(entry, step=UNKNOWN_STEP) if inside else entry
 
 
@@ -337,10 +337,10 @@ def links(folder: Path) -> list[tuple[Path, Path]]:
     return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if is_second_link(child)]
 
 
-def _joined_ranks(found: list[Entry]) -> list[Entry]:
+def _joined_ranks(listed: list[Entry]) -> list[Entry]:
     """Join files of one step that differ only in the rank: together they are one checkpoint, named by the lowest rank's file."""
     joined: dict[str, Entry] = {}
-    for entry in found:
+    for entry in listed:
         key = str(entry.path)
         if len(entry.files) == 1 and entry.path.name in entry.files and RANK_WORD.search(entry.path.name):
             key = RANK_WORD.sub("", entry.path.name)
@@ -387,9 +387,9 @@ def _keras_entry(path: Path) -> Entry:
         epoch = read_json(state).get("epoch")
     except (OSError, ValueError, AttributeError, InputError):
         epoch = None
-    known = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 < epoch <= MOST_EPOCHS
+    valid_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 < epoch <= MOST_EPOCHS
     files = {path.name: file_stat(path)} | ({state.name: file_stat(state)} if is_regular(state) else {})
-    return Entry(path, epoch, Format.EPOCHS, files) if known else Entry(path, UNKNOWN_STEP, Format.PLAIN, files)
+    return Entry(path, epoch, Format.EPOCHS, files) if valid_epoch else Entry(path, UNKNOWN_STEP, Format.PLAIN, files)
 
 
 def _file_entry(path: Path, name: str) -> Entry | None:
@@ -406,10 +406,10 @@ def _file_entry(path: Path, name: str) -> Entry | None:
     numbered = step_in_name(name)
     step = numbered if names_step(name) else None
     # `ckpt_0.pt` and `ckpt_1.pt` may be slots that are written in turn
-    asked = step is None and (
+    needs_content = step is None and (
         name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS
     )
-    if asked and not name.endswith((".bin", ".safetensors", ".pkl", ".msgpack")):
+    if needs_content and not name.endswith((".bin", ".safetensors", ".pkl", ".msgpack")):
         step = step_inside(path)
         if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:
             step, layout = epoch, Format.EPOCHS
@@ -480,8 +480,8 @@ def stat_files(folder: Path) -> dict[str, FileStat]:
     Raises:
         OSError: A folder in it cannot be read, leads back to one above it, or holds more files than any checkpoint.
     """
-    found = {str(walked.path.relative_to(folder)): _of_status(walked.status) for walked in walk_files(folder)}
-    return dict(sorted(found.items()))
+    files = {str(walked.path.relative_to(folder)): _of_status(walked.status) for walked in walk_files(folder)}
+    return dict(sorted(files.items()))
 
 
 def file_stat(path: Path) -> FileStat:

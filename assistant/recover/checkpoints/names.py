@@ -145,7 +145,7 @@ def number_in(name: str) -> NameNumber | None:
         kind, times = _kind(parts, place)
         number = int(part.digits) * times
         if kind == "step":
-            steps.append((number, any(one.word == "global" for one in parts[max(0, place - 2) : place])))
+            steps.append((number, any(part.word == "global" for part in parts[max(0, place - 2) : place])))
         elif kind == "epoch":
             epochs.append(part)
         elif kind == "unnamed":
@@ -156,8 +156,8 @@ def number_in(name: str) -> NameNumber | None:
         return NameNumber(next((number for number, whole in reversed(steps) if whole), steps[-1][0]), Unit.STEP)
     if epochs:
         # `epoch3_1000` is of step 1000; of `epoch_3_2` nobody knows what the 2 is
-        beside = [number for number, part in unnamed if len(part.digits) > len(epochs[-1].digits)]
-        return NameNumber(beside[-1], Unit.UNNAMED) if beside else NameNumber(int(epochs[-1].digits), Unit.EPOCH)
+        longer_numbers = [number for number, part in unnamed if len(part.digits) > len(epochs[-1].digits)]
+        return NameNumber(longer_numbers[-1], Unit.UNNAMED) if longer_numbers else NameNumber(int(epochs[-1].digits), Unit.EPOCH)
     plain = [number for number, _ in unnamed] or glued
     return NameNumber(plain[-1], Unit.UNNAMED) if plain else None
 
@@ -193,9 +193,9 @@ def is_rolling(name: str) -> bool:
 
 def says_epoch(name: str) -> bool:
     """Tell whether a name counts epochs, as far as it says so, and no steps: `epoch_3.pt`, `epoch_latest.pt`."""
-    found = number_in(name)
-    if found is not None:
-        return found.unit is Unit.EPOCH
+    number = number_in(name)
+    if number is not None:
+        return number.unit is Unit.EPOCH
     return any(_is_epoch(part.word) for part in _parts(without_suffix(name[:MOST_CHARACTERS])) if part.word)
 
 
@@ -239,23 +239,23 @@ def _parts(stem: str) -> Iterator[_Part]:
 def _kind(parts: Sequence[_Part], place: int) -> tuple[str, int]:
     """Return what the number at a place counts, and by how much it is to be multiplied: `iter_120k`."""
     before = parts[place - 1] if place else _Part("", "", "")
-    behind = parts[place + 1] if place + 1 < len(parts) else _Part("", "", "")
+    next_part = parts[place + 1] if place + 1 < len(parts) else _Part("", "", "")
     counted = parts[place + 2] if place + 2 < len(parts) else _Part("", "", "")
     times = 1
-    if behind.word and not behind.joint:
-        if behind.word in THOUSANDS and (_is_step(before.word) or _is_step(counted.word) or behind.word == "k"):
-            times, behind = THOUSANDS[behind.word], counted
-        elif behind.word in SIZES:
+    if next_part.word and not next_part.joint:
+        if next_part.word in THOUSANDS and (_is_step(before.word) or _is_step(counted.word) or next_part.word == "k"):
+            times, next_part = THOUSANDS[next_part.word], counted
+        elif next_part.word in SIZES:
             return "size", 1
     own = before.word if not before.digits else ""
     if _is_step(own):
         return "step", times
-    unit_behind = behind.word and not (place + 2 < len(parts) and times == 1 and parts[place + 2].digits)
+    unit_behind = next_part.word and not (place + 2 < len(parts) and times == 1 and parts[place + 2].digits)
     if _is_epoch(own):
         return "epoch", times
-    if unit_behind and _is_step(behind.word):
+    if unit_behind and _is_step(next_part.word):
         return "step", times
-    if unit_behind and _is_epoch(behind.word) and len(behind.word) > 1:
+    if unit_behind and _is_epoch(next_part.word) and len(next_part.word) > 1:
         return "epoch", times
     if own in MEASURES or ("=" in parts[place].joint and own not in NEUTRAL):
         return "measure", 1

@@ -119,7 +119,7 @@ def checkpoint_places(
         places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
         places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
-    exported = next((text for one in programs if (text := one.launch.variables.get(ENVIRONMENT))), "")
+    exported = next((text for program in programs if (text := program.launch.variables.get(ENVIRONMENT))), "")
     if not places and exported and UNRESOLVED not in exported:
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
@@ -127,12 +127,12 @@ def checkpoint_places(
     places += map(place_of, save_folders(programs))
     logged = last_saved(log_lines)
     if logged:
-        boxed = (one.launch for one in programs if one.launch.container is not None)
-        seen = (path for launch in boxed if (path := launch.outside(logged)) is not None)
-        places.append(Place(next(seen, None) or _absolute(logged, job), "the job's log"))
+        boxed = (program.launch for program in programs if program.launch.container is not None)
+        outside_paths = (path for launch in boxed if (path := launch.outside(logged)) is not None)
+        places.append(Place(next(outside_paths, None) or _absolute(logged, job), "the job's log"))
     if spec is not None:
-        named = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
-        places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in named]
+        variables_set = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
+        places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in variables_set]
     return list({place.folder: place for place in reversed(places)}.values())[::-1]
 
 
@@ -144,17 +144,17 @@ def process_places(job: Job) -> list[Place]:
     """
     if job.processes is None:
         return []
-    variables = [one for one in job.processes.folders if one.variable]
-    working = [one for one in job.processes.folders if not one.variable]
-    places = [Place(one.path, one.source) for one in variables]
-    places += [Place(one.path, one.source, inode=one.inode) for one in working]
+    variables = [folder for folder in job.processes.folders if folder.variable]
+    working = [folder for folder in job.processes.folders if not folder.variable]
+    places = [Place(variable.path, variable.source) for variable in variables]
+    places += [Place(process_folder.path, process_folder.source, inode=process_folder.inode) for process_folder in working]
     for file in job.processes.files:
         name = file.path.parent.name
         inside = any(pattern.fullmatch(name) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO)
         folder = file.path.parent.parent if inside else file.path.parent
         places.append(Place(folder, file.source, witness=file.path, inode=file.inode))
     work = job.work_dir
-    own = [one for one in places if len(one.folder.parts) > 2 and (work is None or one.folder not in (work, *work.parents))]
+    own = [place for place in places if len(place.folder.parts) > 2 and (work is None or place.folder not in (work, *work.parents))]
     return list({place.folder: place for place in reversed(own)}.values())[::-1]
 
 
@@ -397,19 +397,19 @@ def saved_into(texts: Iterable[str], folder: str, missing: str) -> str:
         missing: The path at or below it that was not there.
     """
     proof, before = "", ("", list[str]())
-    wanted = _parts(missing.removeprefix(folder))
-    for text in (one[:2000] for one in texts):
+    missing_parts = _parts(missing.removeprefix(folder))
+    for text in (line[:2000] for line in texts):
         at = text.find(folder)
         if at < 0 or FAILED.search(text) or not (tells_of_save(text) or last_saved([text])):
             continue
-        behind = _BELOW.match(text, at + len(folder))
-        if behind is None:
+        below = _BELOW.match(text, at + len(folder))
+        if below is None:
             continue  # the name of another folder goes on there
         step = _STEP.search(text[:at])
-        parts = [*_parts(behind[0]), *([step[1]] if step is not None else [])]
+        parts = [*_parts(below[0]), *([step[1]] if step is not None else [])]
         if before[0] and _differ(before[1], parts):
             proof = before[0]
-        if _differ(wanted, parts):
+        if _differ(missing_parts, parts):
             proof = text
         before = (text, parts)
     return proof.strip()[:200]
@@ -419,8 +419,8 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part.strip(".")]
 
 
-def _differ(some: Sequence[str], others: Sequence[str]) -> bool:
+def _differ(some: Sequence[str], other_parts: Sequence[str]) -> bool:
     """Tell whether two paths part at names of two steps: neither may be the other one with a number of a process behind it."""
-    parted = next((pair for pair in zip(some, others, strict=False) if pair[0] != pair[1]), ("", ""))
-    one, other = (frozenset(int(number) for number in _NUMBER.findall(name)) for name in parted)
-    return bool(one and other) and not (one <= other or other <= one)
+    parted = next((pair for pair in zip(some, other_parts, strict=False) if pair[0] != pair[1]), ("", ""))
+    numbers, other_numbers = (frozenset(int(number) for number in _NUMBER.findall(name)) for name in parted)
+    return bool(numbers and other_numbers) and not (numbers <= other_numbers or other_numbers <= numbers)

@@ -140,18 +140,18 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
         for place in file_uses(program).places():
             folder = program.launch.outside(place.folder)
             if folder is not None and UNRESOLVED not in str(folder):
-                known = folders.get(folder) or SaveFolder(folder, place.how, sure=False)
-                folders[folder] = known._replace(forms=known.forms | place.forms)
+                save_folder = folders.get(folder) or SaveFolder(folder, place.how, sure=False)
+                folders[folder] = save_folder._replace(forms=save_folder.forms | place.forms)
     return list(folders.values())
 
 
 def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     folder = program.option("checkpoint.folder", "checkpoint.checkpoint_folder")
     dump = program.option("job.dump_folder", "dump_folder")
-    known = folder is not None and dump is not None
+    told_fully = folder is not None and dump is not None
     # torchtitan and programs made from it: two parts, with defaults, which a configuration that cannot be read may replace
     of_its_form = program.option("job.dump_folder") is not None and program.option(*TORCHTITAN_OWN) is not None
-    if known or ((is_torchtitan(program) or of_its_form) and not program.unread("job.config_file")):
+    if told_fully or ((is_torchtitan(program) or of_its_form) and not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
     for folder_option in installed_folders(program):
@@ -234,9 +234,9 @@ def _of_call(source: TrainerSource, call: SourceCall) -> Iterator[tuple[str, str
                 yield value, f"{keyword}="
             elif ending == "TrainingArguments" and keyword not in call.keywords and not call.positional:
                 yield "trainer_output", "default of output_dir"  # transformers 4.46 and newer
-    known = FILE_ARGUMENTS.get(call.method)
-    if known is not None:
-        value = _argument(source, call, *known)
+    arguments = FILE_ARGUMENTS.get(call.method)
+    if arguments is not None:
+        value = _argument(source, call, *arguments)
         if isinstance(value, str):
             folder = _above(value)
             if folder:

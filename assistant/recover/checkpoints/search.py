@@ -109,7 +109,7 @@ def _search(
     places = checkpoint_places(job, settings, texts, programs)
     # what a script finds in folders now is no proof of where it saved
     looked_up = checkpoint_places(job, settings, texts, programs_looking(job, programs))
-    places = [*[replace(one, sure=False) for one in looked_up if one.folder not in {own.folder for own in places}], *places][
+    places = [*[replace(place, sure=False) for place in looked_up if place.folder not in {own.folder for own in places}], *places][
         :MOST_PLACES
     ]
     stated = bool(places) and places[0].stated
@@ -117,13 +117,13 @@ def _search(
     seen_writing = [place for place in process_places(job) if place.witness not in (job.log, job.error_log)]
     no_state = not places and not seen_writing and (keeps_no_state(programs) or only_serves(programs, texts))
     if no_state and not says_saved(texts) and not trains(texts):
-        names = ", ".join(one.name for one in programs[:3])
+        names = ", ".join(program.name for program in programs[:3])
         note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
     pipeline = stages_of(programs)
     if len(pipeline) > 1 and not stated:
         return _of_pipeline(job, programs, pipeline, texts, now=now, clock=clock)
-    looked: list[str] = []
+    places_read: list[str] = []
     strange = ""
     finds: list[tuple[Place, Inventory]] = []
     unreadable = several = ""
@@ -131,31 +131,33 @@ def _search(
     with reading_as(job.account):
         for place in places:
             try:
-                where, held = _inventory_below(place, job, texts, now=now, clock=clock)
+                found_place, found_inventory = _inventory_below(place, job, texts, now=now, clock=clock)
             except SeveralRuns as error:
-                looked.append(f"{place.folder} ({place.how}): {error}")
+                places_read.append(f"{place.folder} ({place.how}): {error}")
                 several = several or str(error)
                 continue
             except OtherRuns as error:
-                looked.append(f"{place.folder} ({place.how}): {error}")
+                places_read.append(f"{place.folder} ({place.how}): {error}")
                 foreign_runs = foreign_runs or error
                 continue
             except ToolError as error:
                 missing = "does not exist" in str(error) or "is a file" in str(error)
-                looked.append(f"{place.folder} ({place.how}): {'is no folder' if missing else 'cannot be judged'}")
+                places_read.append(f"{place.folder} ({place.how}): {'is no folder' if missing else 'cannot be judged'}")
                 unreadable = unreadable or ("" if missing else str(error))
                 continue
-            looked.append(f"{where.folder} ({where.how}): {len(held.checkpoints) or 'no'} checkpoints")
-            finds += [(where, held)] if held.checkpoints else []
+            places_read.append(f"{found_place.folder} ({found_place.how}): {len(found_inventory.checkpoints) or 'no'} checkpoints")
+            finds += [(found_place, found_inventory)] if found_inventory.checkpoints else []
             strange = strange or unknown_layout(place.folder, job.started)
-            if _saved_by(job, held):
+            if _saved_by(job, found_inventory):
                 break
         walk = Walk((), stated)
         doubt = ""
-        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
-            written, doubt = _where_processes_wrote(job, {place.folder for place in places}, now=now, clock=clock, looked=looked)
+        if not stated and not any(_saved_by(job, find) for _, find in finds) and not unreadable:
+            written, doubt = _where_processes_wrote(
+                job, {place.folder for place in places}, now=now, clock=clock, places_read=places_read
+            )
             finds[:0] = written
-        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
+        if not stated and not any(_saved_by(job, find) for _, find in finds) and not unreadable and not doubt:
             walk = new_checkpoints(job.work_dir, job.started, clock)
             own_folders = (folder for folder in walk.folders if not _is_of_sibling(job, programs, folder))
             walk = replace(walk, folders=tuple(folder for folder in own_folders if not claimed(folder)))
@@ -174,26 +176,26 @@ def _search(
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
             elif not several:
-                finds[:0] = _named_by_log(job, texts, now=now, looked=looked) or _in_named_folders(
-                    job, texts, now=now, clock=clock, looked=looked
+                finds[:0] = _named_by_log(job, texts, now=now, places_read=places_read) or _in_named_folders(
+                    job, texts, now=now, clock=clock, places_read=places_read
                 )
     unreadable = unreadable or several or unmounted_folder(job, places)
-    if doubt and not any(_saved_by(job, one) for _, one in finds):
+    if doubt and not any(_saved_by(job, find) for _, find in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
-        return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
+        return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(places_read))
     if finds:
-        own = next((one for one in finds if _saved_by(job, one[1])), finds[0])
+        own = next((find for find in finds if _saved_by(job, find[1])), finds[0])
         note = f"{own[0].folder} ({own[0].how})"
-        return CheckpointSearch(SaveState.FOUND, own[1], own[0], note, "", programs, tuple(looked))
+        return CheckpointSearch(SaveState.FOUND, own[1], own[0], note, "", programs, tuple(places_read))
     if strange and not says_saved(texts) and not unreadable:
         note = f"whether job {job.id} saved is not known: {strange} was written since it began, and is of no layout that is known"
         settle = "somebody who knows the program says whether that is a checkpoint"
-        return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
+        return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(places_read))
     if foreign_runs is not None and not unreadable and not says_saved(texts):
         with reading_as(job.account):
             proof = never_saved_beside(foreign_runs, job, texts, clock)
         if proof:
-            return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(looked))
+            return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(places_read))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     with reading_as(job.account):
@@ -203,7 +205,7 @@ def _search(
         unsure = f"whether job {job.id} saved is not known" if state is SaveState.UNKNOWN else note
         note = f"{unsure}; likely its checkpoints are {series.sentence}"
         settle = _settling(job, str(series.folder))
-    return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
+    return CheckpointSearch(state, None, None, note, settle, programs, tuple(places_read))
 
 
 def _of_pipeline(
@@ -216,42 +218,49 @@ def _of_pipeline(
     clock: Callable[[], float],
 ) -> CheckpointSearch:
     """Return what the stage of a pipeline saved that the attempt failed in."""
-    looked: list[str] = []
-    held: list[tuple[Place, Inventory] | None] = []
-    known: list[Stage] = []
+    places_read: list[str] = []
+    inventories: list[tuple[Place, Inventory] | None] = []
+    stages_known: list[Stage] = []
     for stage in running_now(pipeline, programs_now(job, programs)):
         place = place_of(save_folders(stage.programs)[0])
-        found, problem = None, ""
+        find, problem = None, ""
         try:
             with reading_as(job.account):
-                found = _inventory_below(place, job, texts, now=now, clock=clock)
+                find = _inventory_below(place, job, texts, now=now, clock=clock)
         except SeveralRuns as error:
             problem = str(error)
         except ToolError as error:
             problem = "" if "does not exist" in str(error) or "is a file" in str(error) else str(error)
-        inside = found[1].checkpoints if found is not None else ()
+        inside = find[1].checkpoints if find is not None else ()
         if inside and not inside[-1].healthy:
             problem = f"{inside[-1].path.name}: {'; '.join(inside[-1].problems)}"
         contents = problem or f"{len(inside) or 'no'} checkpoints"
-        looked.append(f"{place.folder} ({place.how}): {contents}")
-        written = found is not None and _saved_by(job, found[1])
-        known.append(replace(stage, held=len(inside), written=written, problem=problem))
-        held.append(found if inside else None)
-    failed = failed_stage(known, texts, job.steps)
-    stages = Stages(tuple(known), failed.place, failed.how)
-    rest = (programs, tuple(looked), stages)
+        places_read.append(f"{place.folder} ({place.how}): {contents}")
+        written = find is not None and _saved_by(job, find[1])
+        stages_known.append(replace(stage, held=len(inside), written=written, problem=problem))
+        inventories.append(find if inside else None)
+    failed = failed_stage(stages_known, texts, job.steps)
+    stages = Stages(tuple(stages_known), failed.place, failed.how)
+    search_facts = (programs, tuple(places_read), stages)
     resumed = stages.resumed
     if resumed is None:
         settle = "a person says which stage is to go on; a test of a file before each stage that is finished settles it for good"
-        return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *rest)
-    own, place = known[resumed], place_of(save_folders(known[resumed].programs)[0])
-    there = held[resumed]
-    if there is not None:
-        return CheckpointSearch(SaveState.FOUND, there[1], there[0], f"{there[0].folder} ({there[0].how})", "", *rest)
-    own_texts = without_saves_of(texts, [stage for stage in known if stage is not own])
+        return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *search_facts)
+    own, place = stages_known[resumed], place_of(save_folders(stages_known[resumed].programs)[0])
+    resumed_find = inventories[resumed]
+    if resumed_find is not None:
+        return CheckpointSearch(
+            SaveState.FOUND,
+            resumed_find[1],
+            resumed_find[0],
+            f"{resumed_find[0].folder} ({resumed_find[0].how})",
+            "",
+            *search_facts,
+        )
+    own_texts = without_saves_of(texts, [stage for stage in stages_known if stage is not own])
     state, note = _without(job, own_texts, own.programs, [place], Walk((), True), own.problem)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
-    return CheckpointSearch(state, None, None, f"{note}; {stages.sentence}", settle, *rest)
+    return CheckpointSearch(state, None, None, f"{note}; {stages.sentence}", settle, *search_facts)
 
 
 def _is_of_sibling(job: Job, programs: Sequence[JobProgram], folder: Path) -> bool:
@@ -266,18 +275,18 @@ def _is_of_sibling(job: Job, programs: Sequence[JobProgram], folder: Path) -> bo
     return any(shape.fullmatch(str(path)) for shape in shapes for path in (folder, *folder.parents))
 
 
-def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, looked: list[str]) -> list[tuple[Place, Inventory]]:
+def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, places_read: list[str]) -> list[tuple[Place, Inventory]]:
     """Return what lies in the folders of paths that a log names and that were written while the job ran."""
     finds = []
     for place in logged_places(job, texts):
-        held = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
-        looked.append(f"{place.folder} ({place.how}): {len(held.checkpoints) or 'no'} checkpoints")
-        finds += [(place, held)] if held.checkpoints else []
+        named_inventory = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
+        places_read.append(f"{place.folder} ({place.how}): {len(named_inventory.checkpoints) or 'no'} checkpoints")
+        finds += [(place, named_inventory)] if named_inventory.checkpoints else []
     return finds
 
 
 def _in_named_folders(
-    job: Job, texts: Sequence[str], *, now: datetime, clock: Callable[[], float], looked: list[str]
+    job: Job, texts: Sequence[str], *, now: datetime, clock: Callable[[], float], places_read: list[str]
 ) -> list[tuple[Place, Inventory]]:
     """Return what was written while the job ran in the one folder that its log names and that has such; none of several."""
     finds: list[tuple[Place, Inventory]] = []
@@ -290,12 +299,12 @@ def _in_named_folders(
             own = own_folder(new_checkpoints(folder, job.started, clock, depth=PROCESS_WALK_FOLDERS), job, texts)
             place = Place(own, how, sure=False) if own is not None else series_place(folder, job, clock, how)
         except (OtherRuns, SeveralRuns, OSError, InputError) as error:
-            looked.append(f"{folder} ({how}): {error}")
+            places_read.append(f"{folder} ({how}): {error}")
             continue
         if place is None or not _owner_matches(place.folder, job.account):
             continue
         listing = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
-        looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints) or 'no'} checkpoints")
+        places_read.append(f"{place.folder} ({place.how}): {len(listing.checkpoints) or 'no'} checkpoints")
         finds += (
             [(place, listing)]
             if _saved_by(job, listing) and place.folder not in {known_place.folder for known_place, _ in finds}
@@ -308,9 +317,11 @@ def _settling(job: Job, folder: str = "FOLDER") -> str:
     return f"write `#NIGHTSHIFT checkpoints={folder}` into the script of job {job.id}, or [checkpoints] of the settings"
 
 
-def _saved_by(job: Job, found: Inventory) -> bool:
+def _saved_by(job: Job, inventory: Inventory) -> bool:
     """Tell whether some checkpoint was written since the job began."""
-    return job.started is not None and any(one.saved_at >= job.started - CLOCKS_APART for one in found.checkpoints)
+    return job.started is not None and any(
+        checkpoint.saved_at >= job.started - CLOCKS_APART for checkpoint in inventory.checkpoints
+    )
 
 
 def _inventory_below(
@@ -343,26 +354,26 @@ def _in_silent_folder(folder: Path, *, now: datetime, live: bool, clock: Callabl
 
 
 def _where_processes_wrote(
-    job: Job, known: Collection[Path], *, now: datetime, clock: Callable[[], float], looked: list[str]
+    job: Job, folders_known: Collection[Path], *, now: datetime, clock: Callable[[], float], places_read: list[str]
 ) -> tuple[list[tuple[Place, Inventory]], str]:
     """Return the first place where a process wrote that holds checkpoints of the attempt; else why several leave it open."""
     doubt = ""
-    for place in [one for one in process_places(job) if one.folder not in known][:MOST_PROCESS_PLACES]:
+    for place in [place for place in process_places(job) if place.folder not in folders_known][:MOST_PROCESS_PLACES]:
         written = _written_below(place, job, clock)
         series = series_place(place.folder, job, clock, place.how) if not written and _is_there(place) else None
         if series is not None and _owner_matches(series.folder, job.account):
             listing = inventory(series.folder, now=now, live=not job.state.ended, forms=series.forms)
             if _saved_by(job, listing):
-                looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints)} checkpoints")
+                places_read.append(f"{place.folder} ({place.how}): {len(listing.checkpoints)} checkpoints")
                 return [(series, listing)], ""
-        looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
+        places_read.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
         if len(written) > 1:
             several = " and ".join(str(folder) for folder in written[:2])
             doubt = doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
         elif written:
-            held = inventory(written[0], now=now, live=not job.state.ended)
-            if _saved_by(job, held):
-                return [(Place(written[0], place.how), held)], ""
+            written_inventory = inventory(written[0], now=now, live=not job.state.ended)
+            if _saved_by(job, written_inventory):
+                return [(Place(written[0], place.how), written_inventory)], ""
     return [], doubt
 
 
@@ -403,27 +414,30 @@ def _without(
     job: Job, texts: Sequence[str], programs: Sequence[JobProgram], places: Sequence[Place], walk: Walk, unreadable: str
 ) -> tuple[SaveState, str]:
     """Return what follows where no checkpoint was found, with the evidence."""
-    said = says_saved(texts)
-    if said:
-        said = said.strip()[:160]
-        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said!r}), and " + (
+    save_words = says_saved(texts)
+    if save_words:
+        save_words = save_words.strip()[:160]
+        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({save_words!r}), and " + (
             unreadable or "no checkpoint was found"
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
-    if behind := next((one.unread_behind for one in programs if one.unread_behind), ""):
-        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: of its script {behind}"
+    if unread_words := next((program.unread_behind for program in programs if program.unread_behind), ""):
+        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: of its script {unread_words}"
     definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
-        named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
-        return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: there is none in {named}, and its log tells of no save"
+        place_words = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
+        return (
+            SaveState.NEVER_SAVED,
+            f"the job never saved a checkpoint: there is none in {place_words}, and its log tells of no save",
+        )
     if not programs and saves_nothing(job):
         return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
     if not walk.complete and job.work_dir is not None and job.started is not None:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
     silent = silent_programs(programs)
     if programs and len(silent) == len(programs):
-        names = ", ".join(one.name for one in silent[:3])
+        names = ", ".join(program.name for program in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
     if proof := made_and_left_empty(job, texts, places):
         return SaveState.NEVER_SAVED, proof
@@ -443,16 +457,16 @@ def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -
     Raises:
         Unavailable: The storage did not answer.
     """
-    where = search.place.folder if search.place is not None else None
-    if job.spec is None or where is None:
+    save_folder = search.place.folder if search.place is not None else None
+    if job.spec is None or save_folder is None:
         return ""
     texts = [job.spec.script, *(source.text for program in search.programs for source in program.sources)]
-    folders = {one.folder for one in save_folders(search.programs)}
-    holds = [folder for folder in folders if folder in (where, *where.parents)]
+    folders = {folder.folder for folder in save_folders(search.programs)}
+    holds = [folder for folder in folders if folder in (save_folder, *save_folder.parents)]
     if holds and not same_id and any(JOB_ID.search(text) for text in texts):
-        later = {one.folder for one in save_folders(programs_of(as_another_job(job)))}
+        later = {folder.folder for folder in save_folders(programs_of(as_another_job(job)))}
         if not any(folder in later for folder in holds):
-            return f"the path of {where} holds the job's id"
-    if where in holds:
+            return f"the path of {save_folder} holds the job's id"
+    if save_folder in holds:
         return ""
-    return moved_folder(job, search.programs, where, same_id=same_id)
+    return moved_folder(job, search.programs, save_folder, same_id=same_id)

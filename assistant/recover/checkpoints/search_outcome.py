@@ -123,7 +123,10 @@ def unknown_layout(folder: Path, since: datetime | None) -> str:
     oldest = (since - CLOCKS_APART).timestamp()
     children = list_folder(folder, WALK_ENTRIES)
     # TensorFlow saves into a folder of that name below the one that it is told
-    for child in [*children, *(one for inner in children if inner.name == "chief" for one in list_folder(inner, WALK_ENTRIES))]:
+    for child in [
+        *children,
+        *(inner_child for inner in children if inner.name == "chief" for inner_child in list_folder(inner, WALK_ENTRIES)),
+    ]:
         number = number_in(child.name)
         # weights in a folder of checkpoints are what the training leaves behind, by whatever name
         numbered = (number is not None and number.unit is not Unit.UNNAMED) or (

@@ -41,18 +41,18 @@ DESCRIPTIONS = re.compile(
 """Files that describe a checkpoint and hold none of its state: where one is needed, the check of the format asks for it."""
 
 
-def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
+def size_problems(entry: Entry, sisters: Sequence[Entry]) -> list[str]:
     """Return the files of a checkpoint whose size speaks against it.
 
     Args:
         entry: The checkpoint.
-        others: All checkpoints of the same folder, to compare with; it may be among them.
+        sisters: All checkpoints of the same folder, to compare with; it may be among them.
     """
     # of a shard without a tensor TensorFlow leaves an empty file, and its index says which
     indexed = {name for name in entry.files if bundle_prefix(name.rpartition("/")[2])}
     empty = [name for name, stat in entry.files.items() if stat.size == 0 and name not in indexed and not MARKERS.search(name)]
     problems = [f"holds empty files: {named(empty)}"] if empty else []
-    normal = _usual_sizes(entry, others)
+    normal = _usual_sizes(entry, sisters)
     small = [
         name
         for name, stat in entry.files.items()
@@ -73,17 +73,17 @@ def role(entry: Entry, name: str) -> str:
     return re.sub(rf"(?<!\d)0*{entry.step}(?!\d)", "#", name) if entry.step else name
 
 
-def _usual_sizes(entry: Entry, others: Sequence[Entry]) -> Mapping[str, int]:
+def _usual_sizes(entry: Entry, sisters: Sequence[Entry]) -> Mapping[str, int]:
     """Return the median size of each file over the other checkpoints of this format."""
     sizes: dict[str, list[int]] = defaultdict(list)
-    for other in others:
-        if other.path == entry.path or other.format is not entry.format or other.temporary:
+    for sister in sisters:
+        if sister.path == entry.path or sister.format is not entry.format or sister.temporary:
             continue
-        for name, stat in other.files.items():
+        for name, stat in sister.files.items():
             if stat.size:
-                sizes[role(other, name)].append(stat.size)
+                sizes[role(sister, name)].append(stat.size)
     # median_high: of two, the larger one; a second cut checkpoint must not make the first look normal
-    return {name: statistics.median_high(found) for name, found in sizes.items()}
+    return {name: statistics.median_high(file_sizes) for name, file_sizes in sizes.items()}
 
 
 def _shrunk(size: int, usual: int | None) -> bool:
@@ -107,7 +107,7 @@ def _odd_sisters(entry: Entry) -> list[str]:
     return problems
 
 
-def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
+def shard_count_problem(entry: Entry, sisters: Sequence[Entry]) -> list[str]:
     """Return a problem when a checkpoint has fewer data files than others of its format.
 
     It has one when each of at least two others has more, or when most others have more and none has just these: two saves that
@@ -117,7 +117,7 @@ def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
     if any(name == ".metadata" or name.endswith("/.metadata") for name in entry.files):
         return []
     own = _data_files(entry)
-    alike = [_data_files(o) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    alike = [_data_files(o) for o in sisters if o.format is entry.format and o.path != entry.path and not o.temporary]
     more = [len(names) for names in alike if len(names) > len(own)]
     if len(more) >= 2 and len(more) == len(alike):
         return [f"has {len(own)} data files, every other checkpoint has at least {min(more)}"]
@@ -146,9 +146,9 @@ def manifest_problems(entry: Entry, read_bytes: int) -> list[str]:
     if NAME not in entry.files:
         return [f"has no {NAME}: the save did not finish, it is written last"]
     try:
-        said = read_json(entry.file(NAME))
-        version = whole_number(said.get("version", 1))
-        files: dict[str, Mapping[str, Any]] = {str(name): dict(about) for name, about in said["files"].items()}
+        manifest = read_json(entry.file(NAME))
+        version = whole_number(manifest.get("version", 1))
+        files: dict[str, Mapping[str, Any]] = {str(name): dict(about) for name, about in manifest["files"].items()}
         sizes = {name: whole_number(about["size"]) for name, about in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return [f"{NAME} cannot be read: the save did not finish"]
@@ -173,10 +173,10 @@ def saves_of(entry: Entry) -> Mapping[str, Any]:
     Keys: `blocked_s` of the training, `persist_s` in the background, `saved_at` in seconds since 1970.
     """
     try:
-        said = read_json(entry.file(NAME)).get("save", {})
+        save = read_json(entry.file(NAME)).get("save", {})
     except (OSError, ValueError, AttributeError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return save if isinstance(save, dict) else {}
 
 
 def _content_problem(entry: Entry, name: str, about: Mapping[str, Any]) -> list[str]:
@@ -393,11 +393,11 @@ def _indexed(entry: Entry) -> list[str]:
         if not name.endswith(".index.json"):
             continue
         try:
-            wanted = set(read_json(entry.file(name))["weight_map"].values())
+            shard_names = set(read_json(entry.file(name))["weight_map"].values())
         except (ValueError, KeyError, AttributeError, TypeError):
             problems.append(f"{name} is no index of weights")
             continue
-        absent = sorted(str(file) for file in wanted if file not in entry.files)
+        absent = sorted(str(file) for file in shard_names if file not in entry.files)
         if absent:
             problems.append(f"{name} names shards that are not there: {named(absent)}")
     return problems

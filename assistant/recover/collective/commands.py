@@ -140,20 +140,20 @@ class Choice(NamedTuple):
     """By node what it lacks for a better program, where others have it."""
 
 
-def choose_program(seen: Mapping[str, str]) -> Choice:
+def choose_program(looks: Mapping[str, str]) -> Choice:
     """Return the best program that all nodes have.
 
     Args:
-        seen: By node what `LOOK` printed; empty for a node that did not answer.
+        looks: By node what `LOOK` printed; empty for a node that did not answer.
     """
-    found = {node: _torch_of(text) for node, text in seen.items()}
-    able = [gpus for _, gpus in found.values() if gpus is not None]
-    without = {node: why for node, (why, gpus) in found.items() if gpus is None}
+    torch = {node: _torch_of(text) for node, text in looks.items()}
+    able = [gpus for _, gpus in torch.values() if gpus is not None]
+    without = {node: why for node, (why, gpus) in torch.items() if gpus is None}
     if without or not able:
         return Choice(lacking=without if able else MappingProxyType({}))
     if not min(able):
-        return Choice(Program.GLOO, lacking={node: why for node, (why, gpus) in found.items() if not gpus} if any(able) else {})
-    return Choice(Program.NCCL, min(able), all("all_gather_perf" in text for text in seen.values()))
+        return Choice(Program.GLOO, lacking={node: why for node, (why, gpus) in torch.items() if not gpus} if any(able) else {})
+    return Choice(Program.NCCL, min(able), all("all_gather_perf" in text for text in looks.values()))
 
 
 def _torch_of(text: str) -> tuple[str, int | None]:
@@ -294,11 +294,11 @@ def report_of(reply: Reply) -> Report:
     """
     if not reply.reached:
         return Report(reply.node, False, False, reply.err.strip() or "it did not answer")
-    said = _marked(reply.out)
-    if said is not None:
-        trouble = "" if said.get("ok") is True else f"{said.get('kind') or 'failed'}: {said.get('text') or 'no reason given'}"
-        answered = said.get("kind") not in NO_VERDICT
-        speed = said.get("mib_s")
+    record = _marked(reply.out)
+    if record is not None:
+        trouble = "" if record.get("ok") is True else f"{record.get('kind') or 'failed'}: {record.get('text') or 'no reason given'}"
+        answered = record.get("kind") not in NO_VERDICT
+        speed = record.get("mib_s")
         return Report(reply.node, answered, not trouble, trouble, float(speed) if isinstance(speed, (int, float)) else None)
     if ended := ended_by(reply):
         return Report(reply.node, True, False, ended)
@@ -322,20 +322,20 @@ def ended_by(reply: Reply) -> str:
 
 def _marked(out: str) -> Mapping[str, Any] | None:
     """Return the last report of an output; several ranks of a node that all went well count as the slowest of them."""
-    found: list[Mapping[str, Any]] = []
+    records: list[Mapping[str, Any]] = []
     for line in out.splitlines():
-        _, mark, rest = line.partition(MARK + " ")
+        _, mark, payload = line.partition(MARK + " ")
         if not mark:
             continue
         try:
-            said = parse_json(rest)
+            record = parse_json(payload)
         except ValueError:
             continue
-        found += [said] if isinstance(said, Mapping) else []
-    bad = [said for said in found if said.get("ok") is not True]
-    if bad or not found:
+        records += [record] if isinstance(record, Mapping) else []
+    bad = [said for said in records if said.get("ok") is not True]
+    if bad or not records:
         return bad[0] if bad else None
-    return min(found, key=lambda said: said["mib_s"] if isinstance(said.get("mib_s"), (int, float)) else float("inf"))
+    return min(records, key=lambda said: said["mib_s"] if isinstance(said.get("mib_s"), (int, float)) else float("inf"))
 
 
 class Speeds:
@@ -355,8 +355,8 @@ class Speeds:
 
         Of two worlds the faster is the measure: being suspected costs a node one more world, not its place.
         """
-        known = self._by_size.get(len(world), [])
-        return self.slow_share * median_high(known) if len(known) > 1 and len(world) > 1 else 0.0
+        speeds = self._by_size.get(len(world), [])
+        return self.slow_share * median_high(speeds) if len(speeds) > 1 and len(world) > 1 else 0.0
 
 
 def result_of(world: World, reports: Sequence[Report], speeds: Speeds) -> Result:
@@ -381,8 +381,8 @@ def result_of(world: World, reports: Sequence[Report], speeds: Speeds) -> Result
 
 def world_speed(reports: Sequence[Report]) -> float | None:
     """Return the bandwidth of a world that went well: that of its slowest node; None when it was not measured."""
-    known = [report.mib_s for report in reports if report.mib_s is not None]
-    return min(known) if len(known) == len(reports) and all(report.ok for report in reports) else None
+    speeds = [report.mib_s for report in reports if report.mib_s is not None]
+    return min(speeds) if len(speeds) == len(reports) and all(report.ok for report in reports) else None
 
 
 PROGRAM = "all_gather_perf"
@@ -453,10 +453,10 @@ def report_of_table(reply: Reply, *, program: str = PROGRAM) -> Report:
 def _trouble(reply: Reply) -> str:
     """Return what went wrong in words; NCCL's warnings alone are no trouble, many are harmless."""
     both = f"{reply.out}\n{reply.err}"
-    found = _FAILURE.search(both) or _TOO_FEW.search(both)
-    said = found[0].strip() if found else ended_by(reply)
-    warning = _WARNING.search(both) if said else None
-    return f"{said}; {warning[1].strip()}"[:LONGEST_TEXT] if warning else said[:LONGEST_TEXT]
+    failure = _FAILURE.search(both) or _TOO_FEW.search(both)
+    trouble = failure[0].strip() if failure else ended_by(reply)
+    warning = _WARNING.search(both) if trouble else None
+    return f"{trouble}; {warning[1].strip()}"[:LONGEST_TEXT] if warning else trouble[:LONGEST_TEXT]
 
 
 def _table(out: str) -> Table | None:
@@ -471,8 +471,8 @@ def _table(out: str) -> Table | None:
     return Table(rows, int(bounds[1]), gb_s, bool(average[2]))
 
 
-def _first_result(named: Sequence[str]) -> int:
-    return next((place for place, name in enumerate(named) if name in ("time", "cputime")), 0)
+def _first_result(columns: Sequence[str]) -> int:
+    return next((place for place, name in enumerate(columns) if name in ("time", "cputime")), 0)
 
 
 def _row(line: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]] | None:

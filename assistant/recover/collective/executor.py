@@ -61,16 +61,16 @@ def free_nodes(scheduler: Scheduler, names: Sequence[str]) -> Free:
         ToolError: Fewer than two are left.
         Unavailable: The scheduler did not answer, so nobody can tell.
     """
-    known = {node.name for node in scheduler.nodes()}
+    node_names = {node.name for node in scheduler.nodes()}
     running = dict(_running(scheduler, names))
     left_out = {
-        name: running[name] if name in known else f"unknown to {scheduler.name}"
+        name: running[name] if name in node_names else f"unknown to {scheduler.name}"
         for name in names
-        if name not in known or name in running
+        if name not in node_names or name in running
     }
     free = [name for name in names if name not in left_out]
     if len(free) < FEWEST:
-        why = "; ".join(f"{name}: {said}" for name, said in left_out.items())
+        why = "; ".join(f"{name}: {why_left_out}" for name, why_left_out in left_out.items())
         raise ToolError(
             f"the test compares nodes, so it needs {FEWEST} without a job; found {fold(free) or 'none'}{why and f' ({why})'}"
         )
@@ -94,27 +94,27 @@ def partners_of(scheduler: Scheduler, name: str) -> Partners:
     """
     fleet = scheduler.nodes()
     own = next((set(node.partition.split(",")) for node in fleet if node.name == name), set())
-    kept = _reserved(scheduler)
+    reserved = _reserved(scheduler)
     idle = [
         node.name
         for node in fleet
         if node.name != name
         and node.state is NodeState.IDLE
         and not node.reason
-        and node.name not in kept
+        and node.name not in reserved
         and own & set(node.partition.split(","))
     ]
     idle = [node for node in idle if node not in set(busy(scheduler, idle))]
     # not only neighbours: they would not show that a whole switch is cut off
     count = min(PARTNERS, len(idle))
-    chosen = [idle[place * len(idle) // count] for place in range(count)]
-    return Partners(chosen, f"partition {','.join(sorted(own))}" if any(own) else "the cluster")
+    partners = [idle[place * len(idle) // count] for place in range(count)]
+    return Partners(partners, f"partition {','.join(sorted(own))}" if any(own) else "the cluster")
 
 
 def _reserved(scheduler: Scheduler) -> set[str]:
     if not isinstance(scheduler, Reserves):
         return set()
-    return {node for one in scheduler.reservations() if one.active for node in one.nodes}
+    return {node for reservation in scheduler.reservations() if reservation.active for node in reservation.nodes}
 
 
 def _running(scheduler: Scheduler, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -210,12 +210,12 @@ class Runner:
 
     def run(self, worlds: Sequence[World]) -> list[Result]:
         """Run worlds side by side, as many as the terms allow, and return what came of each."""
-        reports = [found for batch in self._batches(worlds) for found in self._run_batch(batch)]
+        reports = [report for batch in self._batches(worlds) for report in self._run_batch(batch)]
         for world, said in zip(worlds, reports, strict=True):
             speed = world_speed(said)
             if speed is not None:
                 self.speeds.add(world, speed)
-        return [result_of(world, said, self.speeds) for world, said in zip(worlds, reports, strict=True)]
+        return [result_of(world, report, self.speeds) for world, report in zip(worlds, reports, strict=True)]
 
     def _batches(self, worlds: Sequence[World]) -> Iterator[list[World]]:
         batch: list[World] = []
@@ -227,18 +227,18 @@ class Runner:
         yield batch
 
     def _run_batch(self, worlds: Sequence[World]) -> list[list[Report]]:
-        taken = frozenset(self.busy([node for world in worlds for node in world]))
+        taken_nodes = frozenset(self.busy([node for world in worlds for node in world]))
         seats = seats_of(worlds, self.terms, self.chance, self.address)
         commands = [self._commands(seated) for seated in seats]
         tasks = [
             (node, command)
             for world, own in zip(worlds, commands, strict=True)
-            if not taken & set(world)
+            if not taken_nodes & set(world)
             for node, command in zip(world, own, strict=True)
         ]
         with ThreadPoolExecutor(max(1, len(tasks))) as pool:
             replies = dict(zip((node for node, _ in tasks), pool.map(lambda task: self._ask(*task), tasks), strict=True))
-        return [[self._report(node, taken, replies, len(world)) for node in world] for world in worlds]
+        return [[self._report(node, taken_nodes, replies, len(world)) for node in world] for world in worlds]
 
     def _commands(self, seated: Sequence[Seat]) -> list[list[str]]:
         if self.choice.perf and len(seated) == 1:
@@ -249,8 +249,8 @@ class Runner:
         timeout_s = self.terms.deadline_s + self.terms.margin_s
         return self.transport.run([node], command, timeout_s=timeout_s)[node]
 
-    def _report(self, node: str, taken: frozenset[str], replies: dict[str, Reply], size: int) -> Report:
-        if node in taken:
+    def _report(self, node: str, taken_nodes: frozenset[str], replies: dict[str, Reply], size: int) -> Report:
+        if node in taken_nodes:
             return Report(node, False, False, "a job has been placed on it, so it was left alone")
         if node not in replies:
             return Report(node, True, False, "its world was not run")

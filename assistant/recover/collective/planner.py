@@ -133,10 +133,10 @@ class Evidence:
 
     def mask(self, world: World) -> int:
         """Return a world as a mask."""
-        found = 0
+        bits_set = 0
         for node in world:
-            found |= 1 << self.number[node]
-        return found
+            bits_set |= 1 << self.number[node]
+        return bits_set
 
     def names(self, mask: int) -> tuple[str, ...]:
         """Return the names of a mask's nodes, in the order in which they were given."""
@@ -161,8 +161,8 @@ class Evidence:
     def _learn_world(self, world: World, result: Result) -> None:
         mask, outcome = self.mask(world), result.outcome
         for number in bits(mask):
-            said = f"{outcome} in round {self.rounds} with {','.join(n for n in world if n != self.nodes[number]) or 'nobody'}"
-            self.said.setdefault(number, []).append(said + (f" ({result.detail})" if result.detail else ""))
+            sentence = f"{outcome} in round {self.rounds} with {','.join(n for n in world if n != self.nodes[number]) or 'nobody'}"
+            self.said.setdefault(number, []).append(sentence + (f" ({result.detail})" if result.detail else ""))
         if outcome is Outcome.UNREACHED:
             self._learn_silence(self.mask(result.silent) or mask)
             return
@@ -215,9 +215,9 @@ class Evidence:
 
     def lacks_suspects(self, number: int) -> int:
         """Return the other suspects that a suspect has yet to be tested with; 0 when it met enough of them."""
-        others = self.suspects & ~(1 << number)
-        enough = (self.met[number] & others).bit_count() >= self.limits.suspects
-        return 0 if enough else others & ~self.met[number]
+        other_suspects = self.suspects & ~(1 << number)
+        enough = (self.met[number] & other_suspects).bit_count() >= self.limits.suspects
+        return 0 if enough else other_suspects & ~self.met[number]
 
     def convicted(self, number: int) -> bool:
         """Return whether nothing but the node itself explains what was seen: faulty, or slow when its content was right."""
@@ -280,7 +280,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
         groups=tuple(evidence.names(group) for group in evidence.groups) if _split(evidence) else (),
         fabric_wide=evidence.fabric_wide,
         rounds=evidence.rounds,
-        why={evidence.nodes[number]: "; ".join(said) for number, said in sorted(evidence.said.items())},
+        why={evidence.nodes[number]: "; ".join(sentences) for number, sentences in sorted(evidence.said.items())},
     )
 
 
@@ -290,8 +290,8 @@ def _edges(evidence: Evidence) -> tuple[tuple[str, ...], ...]:
         return ()
     good = [mask for mask, _ in evidence.bad if not mask & ~(evidence.cleared | evidence.right)]
     small = {mask for mask in good if mask.bit_count() < 4 and not _explained(evidence, mask)}
-    kept = [mask for mask in small if not any(other != mask and other & mask == other for other in small)]
-    return tuple(evidence.names(mask) for mask in sorted(kept, key=lambda mask: tuple(bits(mask))))
+    minimal = [mask for mask in small if not any(smaller != mask and smaller & mask == smaller for smaller in small)]
+    return tuple(evidence.names(mask) for mask in sorted(minimal, key=lambda mask: tuple(bits(mask))))
 
 
 def _explained(evidence: Evidence, mask: int) -> bool:
@@ -341,25 +341,25 @@ def _next_round(evidence: Evidence) -> list[World]:
 
 def _with_partners(evidence: Evidence, free: int) -> list[int]:
     """Pair suspects with good nodes that they have not met, those of a group not asked yet first."""
-    found: list[int] = []
+    worlds: list[int] = []
     for number in bits(evidence.suspects & free):
         if not evidence.lacks_partner(number):
             continue
         fresh = evidence.cleared & free & ~evidence.met[number]
-        wanted = evidence.uncovered(number) & fresh
+        partners_needed = evidence.uncovered(number) & fresh
         if evidence.against(number).bit_count() < evidence.limits.partners:
-            wanted = wanted or fresh
-        if wanted:
-            pair = 1 << number | _most_spared(evidence, wanted, free)
-            found.append(pair)
+            partners_needed = partners_needed or fresh
+        if partners_needed:
+            pair = 1 << number | _most_spared(evidence, partners_needed, free)
+            worlds.append(pair)
             free &= ~pair
-    return found
+    return worlds
 
 
-def _most_spared(evidence: Evidence, wanted: int, free: int) -> int:
+def _most_spared(evidence: Evidence, partners_needed: int, free: int) -> int:
     """Return one wanted node, of the group that has most nodes left: each group should keep one for the test together."""
-    best = max(evidence.groups, key=lambda group: (group & free).bit_count() if group & wanted else -1)
-    return best & wanted & -(best & wanted)
+    best = max(evidence.groups, key=lambda group: (group & free).bit_count() if group & partners_needed else -1)
+    return best & partners_needed & -(best & partners_needed)
 
 
 def _good_together(evidence: Evidence, free: int) -> list[int]:
@@ -376,28 +376,28 @@ def _good_together(evidence: Evidence, free: int) -> list[int]:
 
 def _groups_in_pairs(evidence: Evidence, free: int) -> list[int]:
     """Pair groups that failed together in fewer worlds of two than would settle it."""
-    found: list[int] = []
+    worlds: list[int] = []
     groups = list(evidence.groups)
     while groups:
         group = groups.pop(0)
-        for other in groups:
-            pair = _fresh_pair(evidence, group & free, other & free) if not _apart(evidence, group, other) else 0
+        for second in groups:
+            pair = _fresh_pair(evidence, group & free, second & free) if not _apart(evidence, group, second) else 0
             if pair:
-                found.append(pair)
-                groups.remove(other)
+                worlds.append(pair)
+                groups.remove(second)
                 break
-    return found
+    return worlds
 
 
-def _apart(evidence: Evidence, group: int, other: int) -> bool:
+def _apart(evidence: Evidence, group: int, second: int) -> bool:
     """Return whether enough pairs across two groups failed that no single bad pair explains it."""
-    across = [mask for mask, _ in evidence.bad if mask.bit_count() == 2 and mask & group and mask & other]
+    across = [mask for mask, _ in evidence.bad if mask.bit_count() == 2 and mask & group and mask & second]
     return len(across) >= evidence.limits.partners
 
 
-def _fresh_pair(evidence: Evidence, group: int, other: int) -> int:
+def _fresh_pair(evidence: Evidence, group: int, second: int) -> int:
     for number in bits(group):
-        fresh = other & ~evidence.met[number]
+        fresh = second & ~evidence.met[number]
         if fresh:
             return 1 << number | fresh & -fresh
     return 0
@@ -405,18 +405,18 @@ def _fresh_pair(evidence: Evidence, group: int, other: int) -> int:
 
 def _among_suspects(evidence: Evidence, free: int) -> list[int]:
     """Pair suspects that good nodes say no more about: two that can talk to each other are not faulty."""
-    found: list[int] = []
+    worlds: list[int] = []
     for number in bits(evidence.suspects & free):
         if not free >> number & 1 or (evidence.cleared and evidence.lacks_partner(number)):
             continue
         fresh = evidence.lacks_suspects(number) & free & ~(1 << number)
         if fresh:
             # one that waits for nobody else either
-            ready = sum(1 << other for other in bits(fresh) if not evidence.lacks_partner(other)) or fresh
+            ready = sum(1 << node for node in bits(fresh) if not evidence.lacks_partner(node)) or fresh
             pair = 1 << number | ready & -ready
-            found.append(pair)
+            worlds.append(pair)
             free &= ~pair
-    return found
+    return worlds
 
 
 def _alone(evidence: Evidence) -> list[int]:

@@ -48,9 +48,9 @@ def installed_folders(program: JobProgram) -> Iterator[Option]:
             continue
         # a default counts only where no configuration that cannot be read may say otherwise
         defaults = not _unread(program, rule)
-        for filled, where in (_filled(program, template, defaults=defaults) for template in rule.folders):
+        for filled, path in (_filled(program, template, defaults=defaults) for template in rule.folders):
             if filled and UNRESOLVED not in filled:
-                yield Option("folder", filled, f"{where or 'default'}, {rule.name}'s form")
+                yield Option("folder", filled, f"{path or 'default'}, {rule.name}'s form")
             if filled:
                 break
 
@@ -71,7 +71,9 @@ def _is_of(program: JobProgram, rule: FrameworkRule) -> bool:
 def _told(program: JobProgram, name: str, imports: bool | None) -> bool:
     if name.startswith("="):
         names = name[1:].split("|")
-        return ("imports" in names and bool(imports)) or any(program.option(one) is not None for one in names if one != "imports")
+        return ("imports" in names and bool(imports)) or any(
+            program.option(name) is not None for name in names if name != "imports"
+        )
     return _condition(program, name).holds
 
 
@@ -85,22 +87,22 @@ def _imports(program: JobProgram, library: str) -> bool | None:
 
 def _command(program: JobProgram) -> str:
     words = program.launch.words
-    shown = words[:COMMAND_WORDS]
-    behind = f" {program.launch.program} " if program.launch.program and program.launch.program not in shown else ""
-    return f" {' '.join(shown)} {behind}"
+    command_words = words[:COMMAND_WORDS]
+    program_word = f" {program.launch.program} " if program.launch.program and program.launch.program not in command_words else ""
+    return f" {' '.join(command_words)} {program_word}"
 
 
 def _way(program: JobProgram, rule: FrameworkRule) -> ResumeWay:
     unread = _unread(program, rule)
     open_names: list[str] = []
     for row in rule.rows:
-        conditions = [_condition(program, one) for one in row.when]
-        open_names += [one.name for one in conditions if one.option is None and one.name]
-        if all(one.holds for one in conditions):
+        conditions = [_condition(program, text) for text in row.when]
+        open_names += [condition.name for condition in conditions if condition.option is None and condition.name]
+        if all(condition.holds for condition in conditions):
             break
     else:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{rule.name} is in no state that is known")
-    way = _of_row(program, row, next((one.option for one in conditions if one.option is not None), None))
+    way = _of_row(program, row, next((condition.option for condition in conditions if condition.option is not None), None))
     if unread and open_names and way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread} cannot be read, and may set {open_names[0]}")
     return way
@@ -124,8 +126,8 @@ def _condition(program: JobProgram, text: str) -> _Condition:
     if text.startswith("$"):
         return _Condition((program.launch.variables.get(text[1:], "").lower() not in NO) != negative, None, "")
     if text.startswith("/"):
-        there = text[1:] in _command(program) or any(text[1:] in source.text for source in program.sources)
-        return _Condition(there != negative, None, "")
+        holds_text = text[1:] in _command(program) or any(text[1:] in source.text for source in program.sources)
+        return _Condition(holds_text != negative, None, "")
     match = re.fullmatch(r"=?([\w.]+)(?:(!?=)([^=]*)|(#))?", text)
     if match is None:
         raise ValueError(f"no condition: {text!r}")
@@ -176,7 +178,7 @@ def _variable(program: JobProgram, name: str) -> Option | None:
 
 def _unread(program: JobProgram, rule: FrameworkRule) -> str:
     """Return a configuration file on the command line of which nothing is known and that may say how it resumes."""
-    known = {option.where.rpartition(" in ")[2] for option in program.options}
+    files_read = {option.where.rpartition(" in ")[2] for option in program.options}
     words = program.launch.arguments
     for place, word in enumerate(words):
         name, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
@@ -187,7 +189,7 @@ def _unread(program: JobProgram, rule: FrameworkRule) -> str:
         value = value if equals or not word.startswith("-") else ""
         hydra = bool(option) and option.endswith("config-name") and value != ""
         file = Path(value if not hydra or value.endswith(".yaml") else f"{value}.yaml")
-        if file.suffix not in CONFIGS or file.name in known or "=" in value:
+        if file.suffix not in CONFIGS or file.name in files_read or "=" in value:
             continue
         if not (rule.own_configs and re.fullmatch(rule.own_configs, file.name)):
             return str(file)

@@ -51,29 +51,29 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
-def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, moves: str = "") -> ResumePlan:
+def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint | None, *, moves: str = "") -> ResumePlan:
     """Return what is needed before a job may be started again.
 
     Args:
         way: How its script resumes.
-        found: What its checkpoint folder holds; None where it proved to hold nothing.
-        chosen: Where it is to go on; None to begin at the start.
+        inventory: What its checkpoint folder holds; None where it proved to hold nothing.
+        checkpoint: Where it is to go on; None to begin at the start.
         moves: Why a new job would look in another folder, from `folder_moves`; empty where it would not.
     """
-    held = found.checkpoints if found is not None else ()
+    checkpoints = inventory.checkpoints if inventory is not None else ()
     if way.repeats:
         return ResumePlan(way.repeats)
-    if chosen is None:
-        if not held:
+    if checkpoint is None:
+        if not checkpoints:
             return ResumePlan()
-        folder = found.folder if found is not None else ""
+        folder = inventory.folder if inventory is not None else ""
         return ResumePlan(
-            f"it would start at 0 over the {len(held)} checkpoints in {folder}; move them away first if that is meant"
+            f"it would start at 0 over the {len(checkpoints)} checkpoints in {folder}; move them away first if that is meant"
         )
-    lost = next((path for path in way.removed if _covers(path, chosen.path)), None)
+    lost = next((path for path in way.removed if _covers(path, checkpoint.path)), None)
     if lost is not None and not way.tried:
-        out = f"its script removes {lost} when it starts, and {chosen.path.name} lies there"
-        if (dead_end := _dead_end(way, chosen)) is not None:
+        out = f"its script removes {lost} when it starts, and {checkpoint.path.name} lies there"
+        if (dead_end := _dead_end(way, checkpoint)) is not None:
             return ResumePlan(f"{out}: move it away before any start; {dead_end}")
         return ResumePlan(f"{out}: take that line out, or {SETTLE}")
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
@@ -83,51 +83,64 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         obstacle = way.pin_problem or "nothing that can be set for another start gives it the old name"
         return ResumePlan(f"{moves}: a new job would look elsewhere and start at 0; {obstacle}")
     match way.means:
-        case ResumeMeans.ARGUMENT if way.bound and way.bound != str(chosen.path):
-            return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {chosen.path} was chosen; {SETTLE}")
+        case ResumeMeans.ARGUMENT if way.bound and way.bound != str(checkpoint.path):
+            return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {checkpoint.path} was chosen; {SETTLE}")
         case ResumeMeans.ARGUMENT:
-            if "{step}" in way.path and not leads_to(way.path, chosen.step, str(chosen.path)):
-                loaded = way.path.replace("{step}", str(chosen.step))
-                return ResumePlan(f"{way.sentence}, and that would be {loaded}; {chosen.path} was chosen; {SETTLE}")
-            if way.takes_files and not _is_one_file(chosen, found):
-                return ResumePlan(f"{way.sentence}, which must be one file, and {chosen.path.name} is not; {SETTLE}")
-            if way.takes_folders and _is_one_file(chosen, found):
-                return ResumePlan(f"{way.sentence}, which must be a folder, and {chosen.path.name} is a file; {SETTLE}")
-            return _prefixed(way, found, chosen) if way.prefix else ResumePlan()
-        case ResumeMeans.NONE if (dead_end := _dead_end(way, chosen)) is not None:
-            return ResumePlan(f"{dead_end}, over the checkpoints in {chosen.path.parent}: move them away first if that is meant")
+            if "{step}" in way.path and not leads_to(way.path, checkpoint.step, str(checkpoint.path)):
+                loaded = way.path.replace("{step}", str(checkpoint.step))
+                return ResumePlan(f"{way.sentence}, and that would be {loaded}; {checkpoint.path} was chosen; {SETTLE}")
+            if way.takes_files and not _is_one_file(checkpoint, inventory):
+                return ResumePlan(f"{way.sentence}, which must be one file, and {checkpoint.path.name} is not; {SETTLE}")
+            if way.takes_folders and _is_one_file(checkpoint, inventory):
+                return ResumePlan(f"{way.sentence}, which must be a folder, and {checkpoint.path.name} is a file; {SETTLE}")
+            return _prefixed(way, inventory, checkpoint) if way.prefix else ResumePlan()
+        case ResumeMeans.NONE if (dead_end := _dead_end(way, checkpoint)) is not None:
+            return ResumePlan(
+                f"{dead_end}, over the checkpoints in {checkpoint.path.parent}: move them away first if that is meant"
+            )
         case ResumeMeans.NONE:
-            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, found, chosen)}")
+            return ResumePlan(
+                f"{way.sentence}, over the checkpoints in {checkpoint.path.parent}; {_settled_by(way, inventory, checkpoint)}"
+            )
         case ResumeMeans.UNKNOWN:
             return ResumePlan(
-                f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, found, chosen)}"
+                f"{way.sentence}, and it might start at 0 over those in {checkpoint.path.parent}; "
+                f"{_settled_by(way, inventory, checkpoint)}"
             )
         case ResumeMeans.FIXED:
             path = PurePosixPath(way.path)
-            if found is not None and found.tracker is not None and Path(path) == chosen.path.parent and chosen.format in TRACKED:
-                return _tracked(way, found, chosen)  # a folder is no checkpoint: what its tracker names is loaded
-            names = {chosen.path.name, found.own_name(PurePosixPath(chosen.path)).name if found is not None else chosen.path.name}
-            parts = {*path.parts, *(found.own_name(path) if found is not None else path).parts}
+            if (
+                inventory is not None
+                and inventory.tracker is not None
+                and Path(path) == checkpoint.path.parent
+                and checkpoint.format in TRACKED
+            ):
+                return _tracked(way, inventory, checkpoint)  # a folder is no checkpoint: what its tracker names is loaded
+            names = {
+                checkpoint.path.name,
+                inventory.own_name(PurePosixPath(checkpoint.path)).name if inventory is not None else checkpoint.path.name,
+            }
+            parts = {*path.parts, *(inventory.own_name(path) if inventory is not None else path).parts}
             same = bool(names & parts)
-            return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
-        case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and _is_prefix(chosen, found):
+            return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {checkpoint.path.name} was chosen; {SETTLE}")
+        case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and _is_prefix(checkpoint, inventory):
             # before Keras 3 the backup is a checkpoint of TensorFlow with its tracker
-            return _as_it_is(way, _tracked(way, found, chosen), chosen)
+            return _as_it_is(way, _tracked(way, inventory, checkpoint), checkpoint)
         case ResumeMeans.TRACKER:
-            plan = _as_it_is(way, _tracked(way, found, chosen), chosen)
-            return plan if plan.ready else _beside_others(way, found, chosen) or plan
+            plan = _as_it_is(way, _tracked(way, inventory, checkpoint), checkpoint)
+            return plan if plan.ready else _beside_others(way, inventory, checkpoint) or plan
     if way.picks:
-        return _picked(way, found, chosen)
-    beside = _beside_others(way, found, chosen)
-    if beside is not None:
-        return beside
+        return _picked(way, inventory, checkpoint)
+    foreign_problem = _beside_others(way, inventory, checkpoint)
+    if foreign_problem is not None:
+        return foreign_problem
     if way.prefix or way.ending:
-        return _prefixed(way, found, chosen)
-    untold = _untold(found, chosen)
-    if untold is not None:
-        return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
-    newer = _newer(way, found, chosen)
-    return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
+        return _prefixed(way, inventory, checkpoint)
+    unknown_step = _untold(inventory, checkpoint)
+    if unknown_step is not None:
+        return ResumePlan(f"{unknown_step} tells no step, and this script may load it instead of {checkpoint.path.name}; {SETTLE}")
+    newer = _newer(way, inventory, checkpoint)
+    return _as_it_is(way, _linked(inventory, checkpoint, newer, exact=False) or ResumePlan(set_aside=newer), checkpoint)
 
 
 def leads_astray(folder: Inventory) -> bool:
@@ -185,54 +198,58 @@ def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
     return alone and checkpoint.path.name.endswith(SUFFIXES) and not RANK_WORD.search(checkpoint.path.name)
 
 
-def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
+def _beside_others(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan | None:
     """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
-    other = (
-        next((one for one in reversed(found.foreign) if _may_be_taken(way, found, one, chosen)), None)
-        if found is not None
+    foreign = (
+        next((one for one in reversed(inventory.foreign) if _may_be_taken(way, inventory, one, checkpoint)), None)
+        if inventory is not None
         else None
     )
-    return _of_another(way, found, other, chosen) if found is not None and other is not None else None
+    return _of_another(way, inventory, foreign, checkpoint) if inventory is not None and foreign is not None else None
 
 
-def _may_be_taken(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> bool:
+def _may_be_taken(way: ResumeWay, inventory: Inventory, foreign: Checkpoint, checkpoint: Checkpoint) -> bool:
     """Tell whether a script may load another run's checkpoint; one of the same form of name that is older in both ways is not."""
-    older = other.step < chosen.step and other.saved_at < chosen.saved_at
-    return way.sees(other.path.name) and not (older and other.path in found.strange)
+    older = foreign.step < checkpoint.step and foreign.saved_at < checkpoint.saved_at
+    return way.sees(foreign.path.name) and not (older and foreign.path in inventory.strange)
 
 
-def _of_another(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> ResumePlan:
-    why = f" (it {found.strange[other.path]})" if other.path in found.strange else ""
-    settle = f"move {other.path.name} to another folder, or {SETTLE}"
-    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's{why}, and {chosen.path.name} was chosen; {settle}")
+def _of_another(way: ResumeWay, inventory: Inventory, foreign: Checkpoint, checkpoint: Checkpoint) -> ResumePlan:
+    why = f" (it {inventory.strange[foreign.path]})" if foreign.path in inventory.strange else ""
+    settle = f"move {foreign.path.name} to another folder, or {SETTLE}"
+    return ResumePlan(
+        f"{way.sentence}, {foreign.path.name} there is another run's{why}, and {checkpoint.path.name} was chosen; {settle}"
+    )
 
 
-def _as_it_is(way: ResumeWay, plan: ResumePlan, chosen: Checkpoint) -> ResumePlan:
+def _as_it_is(way: ResumeWay, plan: ResumePlan, checkpoint: Checkpoint) -> ResumePlan:
     """Return a plan, refused where a framework that cannot be led to another checkpoint would load one."""
     if way.steered or plan.ready or plan.refusal:
         return plan
-    return ResumePlan(f"{way.sentence}, which is not {chosen.path.name}: somebody who knows the framework leads it there; {SETTLE}")
+    return ResumePlan(
+        f"{way.sentence}, which is not {checkpoint.path.name}: somebody who knows the framework leads it there; {SETTLE}"
+    )
 
 
-def _linked(found: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...], *, exact: bool) -> ResumePlan | None:
+def _linked(inventory: Inventory | None, checkpoint: Checkpoint, later: tuple[Path, ...], *, exact: bool) -> ResumePlan | None:
     """Return what a link of the folder that leads elsewhere than to the chosen one needs; None where no link does.
 
     Args:
-        found: What the folder holds.
-        chosen: Where the job is to go on.
+        inventory: What the folder holds.
+        checkpoint: Where the job is to go on.
         later: What is set aside in any case.
         exact: Whether the script follows the link, so that an older one is wrong, too.
     """
-    steps = [(link, target, _step_of(target, found)) for link, target in found.links] if found is not None else []
-    due = [(link, target) for link, target, step in steps if step is not None and step > chosen.step]
+    steps = [(link, target, _step_of(target, inventory)) for link, target in inventory.links] if inventory is not None else []
+    due = [(link, target) for link, target, step in steps if step is not None and step > checkpoint.step]
     if exact and not due:
-        due = [(link, target) for link, target, step in steps if LATEST_LINK.search(link.name) and step != chosen.step]
+        due = [(link, target) for link, target, step in steps if LATEST_LINK.search(link.name) and step != checkpoint.step]
     if not due:
         return None
     link, target = due[0]
-    text = _file_of_rank(link, [path for path, _ in due], found, chosen)
-    if not text or not LATEST_LINK.search(link.name) or link.parent != chosen.path.parent:
-        return ResumePlan(f"the link {link} leads to {target.name}, and {chosen.path.name} was chosen: point it there by hand")
+    text = _file_of_rank(link, [path for path, _ in due], inventory, checkpoint)
+    if not text or not LATEST_LINK.search(link.name) or link.parent != checkpoint.path.parent:
+        return ResumePlan(f"the link {link} leads to {target.name}, and {checkpoint.path.name} was chosen: point it there by hand")
     return ResumePlan(set_aside=later, tracker=link, tracker_text=text)
 
 
@@ -250,9 +267,9 @@ def _file_of_rank(link: Path, due: Sequence[Path], folder: Inventory | None, che
     return files.get(rank_of(link.name), "") if alike and all(rank_of(due_link.name) in files for due_link in due) else ""
 
 
-def _step_of(target: Path, found: Inventory | None) -> int | None:
+def _step_of(target: Path, inventory: Inventory | None) -> int | None:
     """Return the step of a checkpoint that a link leads to, by its name where it was moved away."""
-    for entry in found.entries if found is not None else ():
+    for entry in inventory.entries if inventory is not None else ():
         if target == entry.path or (target.parent == entry.path.parent and target.name in entry.files):
             return entry.step
     number = re.search(r"(\d{1,18})\D*$", RANK_WORD.sub("", target.name))
@@ -261,86 +278,115 @@ def _step_of(target: Path, found: Inventory | None) -> int | None:
 
 def _covers(pattern: str, path: Path) -> bool:
     """Tell whether a path, or a pattern of a shell, means a checkpoint or a folder above it."""
-    return any(fnmatch.fnmatchcase(str(one), pattern.rstrip("/")) for one in (path, *path.parents))
+    return any(fnmatch.fnmatchcase(str(parent), pattern.rstrip("/")) for parent in (path, *path.parents))
 
 
-def _picked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+def _picked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
     """Return what is needed where the script itself looks for what to load: all that it would take before the chosen one goes."""
     aside: list[Path] = []
     for pick in way.picks:
         path = PurePosixPath(pick)
-        own = found.own_name(path) if found is not None else path
-        if chosen.path.name in own.parts and (not own.is_absolute() or Path(own) in (chosen.path, *_within(chosen.path, own))):
+        own = inventory.own_name(path) if inventory is not None else path
+        if checkpoint.path.name in own.parts and (
+            not own.is_absolute() or Path(own) in (checkpoint.path, *_within(checkpoint.path, own))
+        ):
             return ResumePlan(set_aside=tuple(aside))
-        entry = _entry_of(path, found)
-        other = next((one for one in found.foreign if one.path.name in path.parts), None) if found is not None else None
-        if entry is None and found is not None and other is not None:
-            return _of_another(way, found, other, chosen)
+        entry = _entry_of(path, inventory)
+        foreign = next((one for one in inventory.foreign if one.path.name in path.parts), None) if inventory is not None else None
+        if entry is None and inventory is not None and foreign is not None:
+            return _of_another(way, inventory, foreign, checkpoint)
         if entry is None:
-            return ResumePlan(f"{way.sentence}, and that is no checkpoint that is known; {chosen.path.name} was chosen; {SETTLE}")
-        refused = any(one.path == entry.path and not one.healthy for one in (found.checkpoints if found is not None else ()))
-        if not refused and entry.step <= chosen.step:
-            return ResumePlan(f"{way.sentence}, of an older step than {chosen.path.name}, which was chosen: {way.by}; {SETTLE}")
+            return ResumePlan(
+                f"{way.sentence}, and that is no checkpoint that is known; {checkpoint.path.name} was chosen; {SETTLE}"
+            )
+        refused = any(
+            one.path == entry.path and not one.healthy for one in (inventory.checkpoints if inventory is not None else ())
+        )
+        if not refused and entry.step <= checkpoint.step:
+            return ResumePlan(f"{way.sentence}, of an older step than {checkpoint.path.name}, which was chosen: {way.by}; {SETTLE}")
         aside.append(entry.path)
-    return ResumePlan(f"{way.sentence}, and never {chosen.path.name}, which was chosen; {SETTLE}")
+    return ResumePlan(f"{way.sentence}, and never {checkpoint.path.name}, which was chosen; {SETTLE}")
 
 
 def _within(folder: Path, path: PurePosixPath) -> tuple[Path, ...]:
     return (Path(path),) if folder in Path(path).parents else ()
 
 
-def _entry_of(path: PurePosixPath, found: Inventory | None) -> Entry | None:
+def _entry_of(path: PurePosixPath, inventory: Inventory | None) -> Entry | None:
     """Return the checkpoint that a path means, or lies in; of a relative one its last parts count."""
-    for entry in found.entries if found is not None else ():
+    for entry in inventory.entries if inventory is not None else ():
         same = entry.path in (Path(path), *Path(path).parents) if path.is_absolute() else entry.path.name in path.parts
         if same or (path.is_absolute() and path.parent == PurePosixPath(entry.path.parent) and path.name in entry.files):
             return entry
     return None
 
 
-def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+def _prefixed(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
     """Return what is needed where a program sees only names of one form: with the last one moved away it starts at 0."""
-    visible = [one for one in found.entries if way.sees(one.path.name) and not (way.ending and one.marked)] if found else []
-    files = [one.path.name for one in visible if way.ending and one.path.name in one.files]
+    visible = (
+        [
+            entry_seen
+            for entry_seen in inventory.entries
+            if way.sees(entry_seen.path.name) and not (way.ending and entry_seen.marked)
+        ]
+        if inventory
+        else []
+    )
+    files = [entry_seen.path.name for entry_seen in visible if way.ending and entry_seen.path.name in entry_seen.files]
     if len(files) > 1:  # NVIDIA/NeMo, utils/exp_manager.py, check_resume(): "Multiple checkpoints … that matches *last.ckpt"
         return ResumePlan(f"{way.sentence}, and stops where it finds several, now {' and '.join(files)}: move the others away")
-    seen = [one for one in found.checkpoints if one.path in {entry.path for entry in visible}] if found else []
-    newest = max(seen, key=lambda one: one.saved_at, default=None)
-    if newest is not None and newest.healthy and newest.step == chosen.step:
+    visible_checkpoints = (
+        [candidate for candidate in inventory.checkpoints if candidate.path in {entry.path for entry in visible}]
+        if inventory
+        else []
+    )
+    newest = max(visible_checkpoints, key=lambda candidate: candidate.saved_at, default=None)
+    if newest is not None and newest.healthy and newest.step == checkpoint.step:
         return ResumePlan()
     lies = f"that is {newest.path.name} of step {newest.step}" if newest is not None else "there is none: it would start at 0"
-    return ResumePlan(f"{way.sentence}, {lies}, and {chosen.path.name} was chosen; {SETTLE}")
+    return ResumePlan(f"{way.sentence}, {lies}, and {checkpoint.path.name} was chosen; {SETTLE}")
 
 
-def _newer(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
+def _newer(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> tuple[Path, ...]:
     """Return the checkpoints that a program which takes the newest would take instead, newest first."""
-    if found is None:
+    if inventory is None:
         return ()
-    refused = {held.path for held in found.checkpoints if not held.healthy}
-    others = [entry for entry in reversed(found.entries) if entry.path != chosen.path]
-    return tuple(entry.path for entry in others if _taken_before(way, entry, chosen, refused=entry.path in refused))
+    refused = {entry_judged.path for entry_judged in inventory.checkpoints if not entry_judged.healthy}
+    entries_newest_first = [entry for entry in reversed(inventory.entries) if entry.path != checkpoint.path]
+    return tuple(
+        entry.path for entry in entries_newest_first if _taken_before(way, entry, checkpoint, refused=entry.path in refused)
+    )
 
 
 FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO, Format.TENSORFLOW, Format.SAVES)
 """Formats of programs whose own rule chooses among files of any name."""
 
 
-def _untold(found: Inventory | None, chosen: Checkpoint) -> Path | None:
+def _untold(inventory: Inventory | None, checkpoint: Checkpoint) -> Path | None:
     """Return a file that is written again at each save and of which nobody knows the step: where a script loads it is not known."""
-    if found is None or chosen.format not in FREE_FORM:
+    if inventory is None or checkpoint.format not in FREE_FORM:
         return None
-    others = [entry for entry in found.entries if entry.path != chosen.path and not entry.temporary and entry.step == UNKNOWN_STEP]
-    refused = {held.path for held in found.checkpoints if not held.healthy}
-    return next((one.path for one in others if step_in_name(one.path.name) != UNKNOWN_STEP or one.path in refused), None)
+    entries_elsewhere = [
+        entry for entry in inventory.entries if entry.path != checkpoint.path and not entry.temporary and entry.step == UNKNOWN_STEP
+    ]
+    refused = {entry_judged.path for entry_judged in inventory.checkpoints if not entry_judged.healthy}
+    return next(
+        (
+            entry_other.path
+            for entry_other in entries_elsewhere
+            if step_in_name(entry_other.path.name) != UNKNOWN_STEP or entry_other.path in refused
+        ),
+        None,
+    )
 
 
-def _taken_before(way: ResumeWay, entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:
+def _taken_before(way: ResumeWay, entry: Entry, checkpoint: Checkpoint, *, refused: bool) -> bool:
     if entry.temporary or (refused and entry.format in OWN_CHOICE):
         return False
     unfinished = entry.format in NEED_METADATA and ".metadata" not in entry.files and not entry.unreadable
     if unfinished and not way.takes_unfinished:
         return False
-    return entry.step > chosen.step
+    return entry.step > checkpoint.step
 
 
 def _is_prefix(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
@@ -360,38 +406,42 @@ def _by_state(folder: Inventory | None, checkpoint: Checkpoint, later: tuple[Pat
     return ResumePlan(set_aside=later, tracker=tracker_path, tracker_text=text)
 
 
-def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
-    folder = chosen.path.parent
+def _tracked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
+    folder = checkpoint.path.parent
     if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
-        return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {chosen.path} was chosen; {SETTLE}")
-    tracker = found.tracker if found is not None else None
+        return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {checkpoint.path} was chosen; {SETTLE}")
+    tracker = inventory.tracker if inventory is not None else None
     above = PurePosixPath(tracker.text).parent if tracker is not None and "\n" not in tracker.text else PurePosixPath()
     if tracker is not None and above.is_absolute() and Path(above) != folder:
-        return ResumePlan(f"{tracker.path} names a checkpoint in {above}, and {chosen.path} was chosen; {SETTLE}")
-    linked = any(LATEST_LINK.search(link.name) for link, _ in found.links) if found is not None else False
+        return ResumePlan(f"{tracker.path} names a checkpoint in {above}, and {checkpoint.path} was chosen; {SETTLE}")
+    linked = any(LATEST_LINK.search(link.name) for link, _ in inventory.links) if inventory is not None else False
     # the job comes to these steps again: it would write over them, or fail because their folders are there
-    later = tuple(entry.path for entry in reversed(found.entries) if entry.step > chosen.step) if found is not None else ()
-    if _is_prefix(chosen, found):
-        return _by_state(found, chosen, later)
-    plan = _linked(found, chosen, later, exact=tracker is None)
-    if plan is not None and (plan.refusal or tracker is None or tracker.step == chosen.step):
+    later = (
+        tuple(entry.path for entry in reversed(inventory.entries) if entry.step > checkpoint.step) if inventory is not None else ()
+    )
+    if _is_prefix(checkpoint, inventory):
+        return _by_state(inventory, checkpoint, later)
+    plan = _linked(inventory, checkpoint, later, exact=tracker is None)
+    if plan is not None and (plan.refusal or tracker is None or tracker.step == checkpoint.step):
         return plan
     if tracker is not None and plan is not None:
-        return ResumePlan(f"{plan.tracker} and {tracker.path} both name another checkpoint than {chosen.path.name}; {SETTLE}")
-    if chosen.format == Format.DEEPSPEED and tracker is not None and tracker.path.name != DEEPSPEED_TRACKER:
+        return ResumePlan(f"{plan.tracker} and {tracker.path} both name another checkpoint than {checkpoint.path.name}; {SETTLE}")
+    if checkpoint.format == Format.DEEPSPEED and tracker is not None and tracker.path.name != DEEPSPEED_TRACKER:
         # Megatron-DeepSpeed writes both, and DeepSpeed loads nothing where its own is missing
-        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=chosen.path.name)
-    if (tracker is not None and tracker.step == chosen.step) or (tracker is None and linked):
+        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=checkpoint.path.name)
+    if (tracker is not None and tracker.step == checkpoint.step) or (tracker is None and linked):
         return ResumePlan(set_aside=later)
-    names = {entry.path.name for entry in found.entries} if found is not None else set()
+    names = {entry.path.name for entry in inventory.entries} if inventory is not None else set()
     if tracker is not None and (last := PurePosixPath(tracker.text).name) in names:
-        return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=tracker.text.removesuffix(last) + chosen.path.name)
+        return ResumePlan(
+            set_aside=later, tracker=tracker.path, tracker_text=tracker.text.removesuffix(last) + checkpoint.path.name
+        )
     if tracker is not None:
-        shaped = re.sub(r"\d+(?=\D*$)", str(chosen.step), tracker.text) if tracker.step is not None else ""
-        text = shaped or (str(chosen.step) if tracker.path.name.endswith("iteration.txt") else chosen.path.name)
+        shaped = re.sub(r"\d+(?=\D*$)", str(checkpoint.step), tracker.text) if tracker.step is not None else ""
+        text = shaped or (str(checkpoint.step) if tracker.path.name.endswith("iteration.txt") else checkpoint.path.name)
         return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=text)
-    if chosen.format == Format.MEGATRON:
-        return ResumePlan(set_aside=later, tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(chosen.step))
-    if chosen.format == Format.DEEPSPEED:
-        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=chosen.path.name)
+    if checkpoint.format == Format.MEGATRON:
+        return ResumePlan(set_aside=later, tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(checkpoint.step))
+    if checkpoint.format == Format.DEEPSPEED:
+        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=checkpoint.path.name)
     return ResumePlan(f"{way.sentence}, and there is no tracker file of a known form in {folder}; {SETTLE}")

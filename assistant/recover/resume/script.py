@@ -143,11 +143,11 @@ def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint
         if "/" not in path:
             return set()
         paths = {absolute(path, str(work_dir)), *(program.launch.outside(path) for program in programs)}
-        return {Path(normal(str(one))) for one in paths if one is not None}
+        return {Path(normal(str(path))) for path in paths if path is not None}
 
-    folders = [saved.folder] if saved is not None else [one.folder for one in save_folders(programs)]
-    steps = {one.step for one in saved.checkpoints} if saved is not None else set()
-    return own_load(loaded, folder_of, {Path(normal(str(one))) for one in folders}, steps)
+    folders = [saved.folder] if saved is not None else [folder.folder for folder in save_folders(programs)]
+    steps = {checkpoint.step for checkpoint in saved.checkpoints} if saved is not None else set()
+    return own_load(loaded, folder_of, {Path(normal(str(folder))) for folder in folders}, steps)
 
 
 def _given(template: str, code: str, programs: Sequence[JobProgram]) -> ResumeWay | None:
@@ -169,16 +169,18 @@ def stage_way(code: str, stage: Stage) -> ResumeWay:
     return _unaided(code, stage.programs, None)
 
 
-def _repeats(code: str, others: Sequence[Stage]) -> str:
+def _repeats(code: str, other_stages: Sequence[Stage]) -> str:
     """Return what a restart would do to the stages that did not fail; empty where it harms none."""
-    for stage in others:
+    for stage in other_stages:
         if not stage.runs or not (stage.held or stage.problem):
             continue
         way = stage_way(code, stage)
-        where = f"the {stage.held} checkpoints in {stage.folder}" if stage.held else f"what lies in {stage.folder}"
-        done = f"[ -f {stage.folder}/done ] || …"
+        contents = f"the {stage.held} checkpoints in {stage.folder}" if stage.held else f"what lies in {stage.folder}"
+        test_words = f"[ -f {stage.folder}/done ] || …"
         if way.means not in (ResumeMeans.NEWEST, ResumeMeans.TRACKER):
-            return f"a restart runs {stage.name} again over {where}, and {way.sentence}; let the script pass over it: {done}"
+            return (
+                f"a restart runs {stage.name} again over {contents}, and {way.sentence}; let the script pass over it: {test_words}"
+            )
         if stage.problem:
             return f"a restart runs {stage.name} again, and it would load what must not be loaded: {stage.problem}"
     return ""
@@ -195,15 +197,15 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
             is believed otherwise.
     """
     ways = [program_way(program) for program in reversed(programs)]
-    known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
+    ways_known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     decisive = deciding_way(ways, programs[::-1])
     if decisive is not None:
         proven_by_log = load is not None and stepped
         return begins_anew(ways, programs[::-1]) or replace(decisive, home_made=decisive.home_made and not proven_by_log)
-    if load is not None and (stepped or not ways or len(known) < len(ways)):
+    if load is not None and (stepped or not ways or len(ways_known) < len(ways)):
         return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
-    if ways and len(known) == len(ways):
-        return known[0]
+    if ways and len(ways_known) == len(ways):
+        return ways_known[0]
     if not programs and shell_looks_for_newest(code):
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest", home_made=True)
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
@@ -219,8 +221,8 @@ def program_way(program: JobProgram) -> ResumeWay:
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way
     later = [_seen_on_host(one, _way_now(one)) for one in program.rounds]
-    fixed = list(takewhile(lambda one: one.means is ResumeMeans.FIXED, later))
-    paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
+    fixed = list(takewhile(lambda round_way: round_way.means is ResumeMeans.FIXED, later))
+    paths = tuple(dict.fromkeys([way.path, *(round_way.path for round_way in fixed)]))
     if len(paths) == 1 and len(fixed) == len(later):
         return way
     picks = tuple(_on_host(program, path) for path in paths)
@@ -242,7 +244,7 @@ def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:
 
 def _way_now(program: JobProgram) -> ResumeWay:
     """Return how one program resumes: by what its framework is known for, else by what its source does."""
-    for known in (
+    for way_reader in (
         installed_trainer,
         torchtitan,
         megatron,
@@ -254,7 +256,7 @@ def _way_now(program: JobProgram) -> ResumeWay:
         keras,
         nanogpt,
     ):
-        way = known(program)
+        way = way_reader(program)
         if way is not None:
             return way
     if program.source is None or not program.source.parsed:
@@ -272,13 +274,13 @@ def _way_now(program: JobProgram) -> ResumeWay:
 def _huggingface(program: JobProgram) -> ResumeWay | None:
     for source, call in trainer_calls(program, "train", "transformers", "trl", "peft"):
         node = call.keywords.get("resume_from_checkpoint") or (call.positional[0] if call.positional else None)
-        where = f"train() in {file_name(source)}, line {call.line}"
+        call_place = f"train() in {file_name(source)}, line {call.line}"
         if node is None:
-            by = f"{where} is not given resume_from_checkpoint"
+            by = f"{call_place} is not given resume_from_checkpoint"
             return ResumeWay(ResumeMeans.NONE, by, loads_nothing=name_without_option(program))
-        if any("overwrite_output_dir" in one.text for one in program.sources) and (over := _overwrites(program)) is not None:
+        if any("overwrite_output_dir" in source.text for source in program.sources) and (over := _overwrites(program)) is not None:
             return over
-        return _by_value(program, source, node, f"resume_from_checkpoint of {where}")
+        return _by_value(program, source, node, f"resume_from_checkpoint of {call_place}")
     return None
 
 
@@ -297,12 +299,12 @@ def _overwrites(program: JobProgram) -> ResumeWay | None:
 def _lightning(program: JobProgram) -> ResumeWay | None:
     for source, call in trainer_calls(program, "fit", "lightning", "pytorch_lightning"):
         node = call.keywords.get("ckpt_path") or (call.positional[4] if len(call.positional) > 4 else None)
-        where = f"fit() in {file_name(source)}, line {call.line}"
+        call_place = f"fit() in {file_name(source)}, line {call.line}"
         if node is None:
-            return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path", loads_nothing=name_without_option(program))
+            return ResumeWay(ResumeMeans.NONE, f"{call_place} is not given ckpt_path", loads_nothing=name_without_option(program))
         if source.value(node) == "last":  # ModelCheckpoint looks for names that begin so, and starts at 0 where there is none
-            return ResumeWay(ResumeMeans.NEWEST, f"ckpt_path of {where}", prefix="last")
-        return _by_value(program, source, node, f"ckpt_path of {where}")
+            return ResumeWay(ResumeMeans.NEWEST, f"ckpt_path of {call_place}", prefix="last")
+        return _by_value(program, source, node, f"ckpt_path of {call_place}")
     return None
 
 
@@ -312,11 +314,11 @@ def _accelerate(program: JobProgram) -> ResumeWay | None:
     for source in program.sources:
         for call in source.called("load_state"):
             node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
-            where = f"load_state() in {file_name(source)}, line {call.line}"
+            call_place = f"load_state() in {file_name(source)}, line {call.line}"
             guard = _guard(source)
             if (way := guard or _switched(program, source, call)) is not None:
                 return way
-            return ResumeWay(ResumeMeans.NEWEST, where) if node is None else _by_value(program, source, node, where)
+            return ResumeWay(ResumeMeans.NEWEST, call_place) if node is None else _by_value(program, source, node, call_place)
     if any(call.method in LOADS and known_at_run_only(source, call) for source in program.sources for call in source.calls):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} saves by save_state() and loads something else than by load_state()")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} never calls load_state()")
@@ -331,16 +333,16 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
             tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
             node = call.keywords.get("load_dir") or (call.positional[0] if call.positional else None)
             folder = source.value(node) if node is not None else UNKNOWN
-            known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
-            if guard is not None and (guard.means is not ResumeMeans.FIXED or guard.path != known):
+            folder_known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+            if guard is not None and (guard.means is not ResumeMeans.FIXED or guard.path != folder_known):
                 return guard  # a folder of tags is no checkpoint yet
-            where = f"load_checkpoint() in {file_name(source)}, line {call.line}"
+            call_place = f"load_checkpoint() in {file_name(source)}, line {call.line}"
             value = source.value(tag)
             if tag is None or value is None:
-                return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
-            if known and isinstance(value, str) and value and UNRESOLVED not in value:
-                return ResumeWay(ResumeMeans.FIXED, where, str(PurePosixPath(known) / value))
-            return _by_value(program, source, tag, where)
+                return ResumeWay(ResumeMeans.TRACKER, f"{call_place}: the file latest", folder_known)
+            if folder_known and isinstance(value, str) and value and UNRESOLVED not in value:
+                return ResumeWay(ResumeMeans.FIXED, call_place, str(PurePosixPath(folder_known) / value))
+            return _by_value(program, source, tag, call_place)
     return None
 
 
@@ -356,17 +358,17 @@ def _by_source(program: JobProgram) -> ResumeWay:
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
     lists = [(source, call) for source, call in looks if looks_for_saves(program, source, call)] + picks
-    asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
-    if asked is not None:
-        return asked
+    switched_way = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
+    if switched_way is not None:
+        return switched_way
     free = [call for source, call in loads if known_at_run_only(source, call) and not reads_settings(source, call)]
     tracker = next((file for file in program.sources if reads_tracker(file) or restores_latest(program, file, training)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)
         if guard.means is ResumeMeans.NONE and elsewhere is not None:
-            where = f"{elsewhere[1].method}() in {file_name(elsewhere[0])}, line {elsewhere[1].line}"
-            by = f"{where}, also loads what {program.name} looks up"
+            call_place = f"{elsewhere[1].method}() in {file_name(elsewhere[0])}, line {elsewhere[1].line}"
+            by = f"{call_place}, also loads what {program.name} looks up"
             return ResumeWay(ResumeMeans.UNKNOWN, by)
         if tracker is None or guard.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
             return guard
@@ -430,9 +432,19 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall, dept
 def _passed(program: JobProgram, source: TrainerSource, call: SourceCall, name: str, depth: int) -> ResumeWay | None:
     """Return what the program passes to the function that a call stands in, where it all means the same; else None."""
     functions = [name_of for name_of, parameters in enclosing_functions(source, call.line) if name in parameters]
-    passes = [(one, other) for one in program.sources for other in one.called(*functions[-1:]) if name in other.keywords]
-    made = [other for one in program.sources for other in one.called(*functions[-1:]) if "rainer" in other.name]
-    if any(name not in other.keywords and not other.conditions for other in made):
+    passes = [
+        (source_passing, call_passing)
+        for source_passing in program.sources
+        for call_passing in source_passing.called(*functions[-1:])
+        if name in call_passing.keywords
+    ]
+    trainer_calls = [
+        trainer_call
+        for source_passing in program.sources
+        for trainer_call in source_passing.called(*functions[-1:])
+        if "rainer" in trainer_call.name
+    ]
+    if any(name not in trainer_call.keywords and not trainer_call.conditions for trainer_call in trainer_calls):
         return None  # another run of it may begin at the start
     ways = []
     for one, other in passes if depth < MOST_PASSES else ():

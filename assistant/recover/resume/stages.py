@@ -54,7 +54,9 @@ class Stage:
     def launched(self) -> bool:
         """Whether a launcher of many ranks starts it, or its source shows a call that saves."""
         words = (PurePosixPath(word).name for program in self.programs for word in program.launch.words[:12])
-        return not LAUNCHERS.isdisjoint(words) or any(call.method.startswith("save") for one in self.programs for call in one.calls)
+        return not LAUNCHERS.isdisjoint(words) or any(
+            call.method.startswith("save") for program in self.programs for call in program.calls
+        )
 
     @property
     def guarded(self) -> bool:
@@ -101,7 +103,7 @@ def stages_of(programs: Sequence[JobProgram]) -> tuple[Stage, ...]:
     """Return the stages of a script in order: programs with a folder of their own; fewer than two are no pipeline."""
     stages: list[Stage] = []
     for program in programs:
-        folders = [one.folder for one in save_folders([program])]
+        folders = [folder.folder for folder in save_folders([program])]
         if not folders:
             continue
         same = next((place for place, stage in enumerate(stages) if stage.folder in folders), None)
@@ -150,29 +152,31 @@ def failed_stage(stages: Sequence[Stage], texts: Sequence[str], steps: Sequence[
         if stages[written].runs:
             return FailedStage(written, f"the last that saved into {stages[written].folder}")
         later = next((place for place in range(written + 1, len(stages)) if stages[place].runs), None)
-        done = f"{stages[written].name} is finished: its script would pass over it now"
-        return FailedStage(later if later is not None else written, done)
-    held = [place for place, stage in enumerate(stages) if stage.held or stage.problem]
-    if len(held) > 1:
+        finished_words = f"{stages[written].name} is finished: its script would pass over it now"
+        return FailedStage(later if later is not None else written, finished_words)
+    places_with_saves = [place for place, stage in enumerate(stages) if stage.held or stage.problem]
+    if len(places_with_saves) > 1:
         return FailedStage(None, "none has saved since the job began, and several hold checkpoints")
     running = [place for place, stage in enumerate(stages) if stage.runs]
     first = next((place for place in running if stages[place].launched), running[0] if running else 0)
-    place = held[0] if held else first
-    return FailedStage(place, "none of the others holds a checkpoint" if held else "no stage has saved anything")
+    place = places_with_saves[0] if places_with_saves else first
+    return FailedStage(place, "none of the others holds a checkpoint" if places_with_saves else "no stage has saved anything")
 
 
 def _started_by(stages: Sequence[Stage], step: JobStep) -> int | None:
     """Return the stage whose program and folder the line of a step names; None where that is none, or more than one."""
     paths = [PurePosixPath(part) for word in step.command.split() for part in (word, word.partition("=")[2]) if part]
     names = {path.name for path in paths}
-    found = [
+    matching_stages = [
         place
         for place, stage in enumerate(stages)
         if any(PurePosixPath(program.launch.program).name in names for program in stage.programs if program.launch.program)
     ]
-    if len(found) > 1:  # one program trains them all
-        found = [place for place in found if stages[place].folder.name in {name for path in paths for name in path.parts}]
-    return found[0] if len(found) == 1 else None
+    if len(matching_stages) > 1:  # one program trains them all
+        matching_stages = [
+            place for place in matching_stages if stages[place].folder.name in {name for path in paths for name in path.parts}
+        ]
+    return matching_stages[0] if len(matching_stages) == 1 else None
 
 
 def _raised_in(stages: Sequence[Stage], texts: Sequence[str]) -> tuple[int | None, str]:
@@ -198,14 +202,14 @@ def behind_training(programs: Sequence[JobProgram], folder: Path) -> tuple[str, 
         folder: Where the training saved.
     """
     around = (folder, *folder.parents)
-    saves = [any(one.folder in around for one in save_folders([program])) for program in programs]
+    saves = [any(folder.folder in around for folder in save_folders([program])) for program in programs]
     first = saves.index(True) if True in saves else len(programs)
-    return tuple(dict.fromkeys(one.name for one in programs[first + 1 :] if one.name != programs[first].name))
+    return tuple(dict.fromkeys(program.name for program in programs[first + 1 :] if program.name != programs[first].name))
 
 
-def without_saves_of(texts: Sequence[str], others: Sequence[Stage]) -> list[str]:
+def without_saves_of(texts: Sequence[str], other_stages: Sequence[Stage]) -> list[str]:
     """Return the lines of a log that name no folder of other stages: those tell of their saves."""
-    names = [re.compile(rf"(?:^|[\s'\"=:/(\[]){re.escape(stage.folder.name)}(?:[/'\"\s,;:)\]]|$)") for stage in others]
+    names = [re.compile(rf"(?:^|[\s'\"=:/(\[]){re.escape(stage.folder.name)}(?:[/'\"\s,;:)\]]|$)") for stage in other_stages]
     return [text for text in texts if not any(name.search(text) for name in names)]
 
 

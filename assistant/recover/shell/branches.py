@@ -46,9 +46,9 @@ class Branches:
         """Whether what stands here is run in any case: under no test that cannot be told."""
         return not self.list.passed_over and all(branch.sure for branch in self.stack)
 
-    def certain(self, *, behind: bool) -> bool:
+    def certain(self, *, after_operator: bool) -> bool:
         """Tell whether a run surely comes to the next command: each test before it was answered."""
-        return self.sure and (not behind or self.list.status is not None)
+        return self.sure and (not after_operator or self.list.status is not None)
 
     @property
     def in_subshell(self) -> bool:
@@ -60,12 +60,12 @@ class Branches:
         """Whether a test of files decides whether what stands here is run, also where nobody answers it."""
         return self.list.guarded or any(branch.guarded for branch in self.stack)
 
-    def keyword(self, word: str, *, behind: bool = False) -> None:
+    def keyword(self, word: str, *, after_operator: bool = False) -> None:
         """Note a keyword at the beginning of a command.
 
         Args:
             word: The keyword.
-            behind: Whether `&&` or `||` stands before it.
+            after_operator: Whether `&&` or `||` stands before it.
         """
         if word == "esac":
             if self.in_case:
@@ -74,7 +74,7 @@ class Branches:
         elif word == "if":
             self.stack.append(_Branch())
         elif word == "{":
-            self._open("{", behind=behind)
+            self._open("{", after_operator=after_operator)
         elif word == "}":
             self._close("{")
         elif not self.stack or self.stack[-1].group:
@@ -106,16 +106,16 @@ class Branches:
         branch.decided = branch.decided and answer is not None
         self.list = _List()
 
-    def subshell(self, *, opens: bool, behind: bool) -> bool:
+    def subshell(self, *, opens: bool, after_operator: bool) -> bool:
         """Note a bracket that opens or closes a group of commands, and tell whether it does: one in a `case` does not."""
         if opens:
-            self._open("(", behind=behind)
+            self._open("(", after_operator=after_operator)
             return True
         return self._close("(")
 
-    def _open(self, group: str, *, behind: bool) -> None:
+    def _open(self, group: str, *, after_operator: bool) -> None:
         outer = self.list
-        sure = not behind or outer.status is not None
+        sure = not after_operator or outer.status is not None
         self.stack.append(
             _Branch(asking=False, taken=not outer.passed_over, sure=sure, guarded=outer.guarded, group=group, outer=outer)
         )
@@ -135,7 +135,7 @@ class Branches:
             words: Its own.
             joint: The operator before it.
         """
-        taken = self.taken
+        branch_taken = self.taken
         plain = [word for word in words if word not in _WORDS]
         asks = len(plain) > 1 and any(FILE_TEST.fullmatch(word) for word in plain) and ("[" in plain[0] or plain[0] == "test")
         answer = self._holds(plain) if joint not in ("|", "|&") else None
@@ -150,7 +150,7 @@ class Branches:
             joined = joint in ("&&", "||")
             self.list.status = _both(self.list.status, answer, decides=joint == "||") if joined else answer
         self.list.asks, self.list.closed = asks, False
-        return taken
+        return branch_taken
 
     def follows(self, operator: str) -> None:
         """Note the operator behind a command: it decides whether a run comes to the next one."""
@@ -176,9 +176,9 @@ class Branches:
         if words[:1] == ["(("]:
             return None if UNRESOLVED in words[-1] or self.repeating else words[-1] != "0"
         plain = [word for word in words if word not in TESTS]
-        wanted = True
+        expected = True
         while plain and plain[0] == "!":
-            plain, wanted = plain[1:], not wanted
+            plain, expected = plain[1:], not expected
         if words[:1] == ["[["] and self.exists is not None:
             plain = _with_empty_texts(plain)
         unknown = TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
@@ -188,7 +188,7 @@ class Branches:
             answer = _text_test(plain) if len(words) <= 5 and not self.repeating else None
         else:
             answer = self._file_test(plain)
-        return None if answer is None else answer is wanted
+        return None if answer is None else answer is expected
 
     def _file_test(self, words: list[str]) -> bool | None:
         path = self.resolve(words[1]) if FILE_TEST.fullmatch(words[0]) else ""
@@ -215,13 +215,13 @@ def _text_test(words: list[str]) -> bool | None:
     """Answer `-n TEXT`, `-z TEXT`, `TEXT = TEXT` and `NUMBER -lt NUMBER`; None for any other test."""
     if len(words) == 2:
         return bool(words[1]) is (words[0] == "-n")
-    left, sign, right = words
+    first_operand, sign, right = words
     if sign in NUMBER_TESTS:
-        numbers = all(re.fullmatch(r"\s*[-+]?\d{1,18}\s*", word) for word in (left, right))
-        return NUMBER_TESTS[sign](int(left), int(right)) if numbers else None
+        numbers = all(re.fullmatch(r"\s*[-+]?\d{1,18}\s*", word) for word in (first_operand, right))
+        return NUMBER_TESTS[sign](int(first_operand), int(right)) if numbers else None
     if sign not in ("=", "==", "!=") or any(letter in right for letter in "*?["):
         return None
-    return (left == right) is (sign != "!=")
+    return (first_operand == right) is (sign != "!=")
 
 
 def _matches(text: str, pattern: str) -> bool | None:
@@ -312,9 +312,9 @@ Read = Callable[[str], str | None]
 
 def may_have_changed(launches: Iterable[Launch], path: str, read: Read) -> bool:
     """Tell whether one of the commands before a test may have created or deleted what lies at an absolute path."""
-    held = list(launches)
+    launch_list = list(launches)
     tested = PurePosixPath(path)
-    return len(held) > MOST_LAUNCHES or any(_may_change(launch, tested, read) for launch in held)
+    return len(launch_list) > MOST_LAUNCHES or any(_may_change(launch, tested, read) for launch in launch_list)
 
 
 def _may_change(launch: Launch, tested: PurePosixPath, read: Read) -> bool:
@@ -324,15 +324,17 @@ def _may_change(launch: Launch, tested: PurePosixPath, read: Read) -> bool:
     while words and (PurePosixPath(words[0]).name in WRAPPERS or words[0].startswith("-")):
         words = words[1:]
     name = PurePosixPath(words[0]).name if words else ""
-    rest = [word for word in words[1:] if not word.startswith("-")]
+    path_words = [word for word in words[1:] if not word.startswith("-")]
     if launch.program or name.startswith("python"):
         return _program_may(launch, tested, read)
     if name in ("mkdir", "touch", "tee", "truncate"):
-        return any(path == tested or tested in path.parents for path in _paths(launch, rest))
+        return any(path == tested or tested in path.parents for path in _paths(launch, path_words))
     if name in ("rm", "rmdir", "unlink") or (name == "find" and ("-delete" in words or "-exec" in words)):
-        return _covered(launch, rest, tested)
+        return _covered(launch, path_words, tested)
     if name in ("mv", "cp", "ln", "install"):
-        return _copied(launch, rest, tested, moves=name == "mv", whole=any(re.match(r"-\w*[anrRT]", word) for word in words[1:]))
+        return _copied(
+            launch, path_words, tested, moves=name == "mv", whole=any(re.match(r"-\w*[anrRT]", word) for word in words[1:])
+        )
     if not name or name in READERS or name == "find" or "=" in name:
         return False
     return _covered(launch, words[1:], tested)
@@ -349,12 +351,12 @@ def _paths(launch: Launch, words: Iterable[str]) -> Iterator[PurePosixPath]:
 
 def _covered(launch: Launch, words: Iterable[str], tested: PurePosixPath) -> bool:
     """Tell whether a word names the tested path, a pattern of it, or a folder above it: not all that the command runs in counts."""
-    around = {str(one) for one in PurePosixPath(launch.folder).parents} | ({launch.folder} - {str(tested.parent)})
-    parents = {str(one) for one in (tested, *tested.parents)} - around
-    named = [str(path) for path in _paths(launch, words)]
-    if any(re.search(r"[*?\[]", path) and fnmatch.fnmatchcase(one, path) for path in named for one in parents):
+    around = {str(parent) for parent in PurePosixPath(launch.folder).parents} | ({launch.folder} - {str(tested.parent)})
+    parents = {str(path_above) for path_above in (tested, *tested.parents)} - around
+    paths_written = [str(path) for path in _paths(launch, words)]
+    if any(re.search(r"[*?\[]", path) and fnmatch.fnmatchcase(parent, path) for path in paths_written for parent in parents):
         return True
-    return not parents.isdisjoint(named)
+    return not parents.isdisjoint(paths_written)
 
 
 def _copied(launch: Launch, words: list[str], tested: PurePosixPath, *, moves: bool, whole: bool) -> bool:

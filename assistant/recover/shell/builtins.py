@@ -116,21 +116,21 @@ def _items(scanner: Scanner, name: str) -> tuple[dict[str, str], list[str]]:
 
 def globbed(shell: ShellState, words: list[str]) -> list[str]:
     """Return words as a shell hands them on: patterns, whose quoted characters are protected, become the paths that they mean."""
-    found: list[str] = []
+    names_matched: list[str] = []
     for word in words:
         if not MAGIC.search(word):
-            found.append(plain(word))
+            names_matched.append(plain(word))
             continue
         if shell.view is None:
-            found.append(UNRESOLVED)
+            names_matched.append(UNRESOLVED)
             continue
         try:
             first, second = (shell.view.matching(word, shell.folder, order) for order in (by_bytes, by_letters))
         except Unresolved:
             first, second = [UNRESOLVED], [UNRESOLVED]
         shell.view.matched.update(joined_path(shell.folder, path) for path in first)
-        found += (first if first == second else [UNRESOLVED]) or [plain(word)]
-    return found
+        names_matched += (first if first == second else [UNRESOLVED]) or [plain(word)]
+    return names_matched
 
 
 DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset"))
@@ -143,13 +143,15 @@ ASSIGNED = re.compile(
 """Names that an arithmetic expression changes."""
 
 
-def set_variables(shell: ShellState, words: Sequence[str], *, given: str | None, separators: str | None, certain: bool) -> bool:
+def set_variables(
+    shell: ShellState, words: Sequence[str], *, input_text: str | None, separators: str | None, certain: bool
+) -> bool:
     """Set what a command sets, and tell whether it is one of those.
 
     Args:
         shell: Takes the values.
         words: Of the command, expanded.
-        given: What it reads; None where nothing is known of that.
+        input_text: What it reads; None where nothing is known of that.
         separators: `IFS` where the command itself is given one.
         certain: Whether a run surely comes to it; where not, what it sets is not known.
     """
@@ -157,12 +159,12 @@ def set_variables(shell: ShellState, words: Sequence[str], *, given: str | None,
     if setting is None:
         return False
     if words[0] == "read":
-        given = None if given is None else given.split("\n", 1)[0]
-        _read(shell, words[1:], given if certain else None, separators)
+        input_text = None if input_text is None else input_text.split("\n", 1)[0]
+        _read(shell, words[1:], input_text if certain else None, separators)
     elif not certain:
         _forget(shell, words)
     else:
-        setting(shell, words[1:], given)
+        setting(shell, words[1:], input_text)
     return True
 
 
@@ -200,12 +202,12 @@ def counted_in(body: str) -> set[str]:
     return names
 
 
-def declare(shell: ShellState, rest: Sequence[str], *, certain: bool) -> None:
+def declare(shell: ShellState, declared_words: Sequence[str], *, certain: bool) -> None:
     """Make the assignments of `export`, `declare` and their like."""
-    keyed = any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", word) for word in rest)
+    keyed = any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", word) for word in declared_words)
     # the name of another variable, which it stands for
-    certain = certain and not any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word) for word in rest)
-    for word in rest:
+    certain = certain and not any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word) for word in declared_words)
+    for word in declared_words:
         match = ASSIGNMENT.match(word)
         if match is not None:
             value = word[match.end() :]
@@ -230,7 +232,7 @@ def _forget(shell: ShellState, words: Sequence[str]) -> None:
         set_scalar(shell, name, UNRESOLVED)
 
 
-def _read(shell: ShellState, words: Sequence[str], given: str | None, separators: str | None) -> None:
+def _read(shell: ShellState, words: Sequence[str], input_text: str | None, separators: str | None) -> None:
     """Set what `read` sets from one line."""
     array, names, waiting = "", [], list(words)
     while waiting:
@@ -239,20 +241,22 @@ def _read(shell: ShellState, words: Sequence[str], given: str | None, separators
         if options and options[-1] in "adinNptu":
             value = waiting.pop(0) if waiting else ""
             array = value if options[-1] == "a" else array
-            given = None if options[-1] in "dinNu" else given
+            input_text = None if options[-1] in "dinNu" else input_text
         elif not options:
             names.append(word)
-        given = None if given is not None and "\\" in given and "r" not in "".join(words) else given
+        input_text = None if input_text is not None and "\\" in input_text and "r" not in "".join(words) else input_text
     separators = separators if separators is not None else shell.variables.get("IFS", " \t\n")
     if array:
         set_scalar(shell, array, UNRESOLVED)
-        shell.arrays[array] = cut_fields(given, separators) if given is not None and UNRESOLVED not in given else [UNRESOLVED]
+        shell.arrays[array] = (
+            cut_fields(input_text, separators) if input_text is not None and UNRESOLVED not in input_text else [UNRESOLVED]
+        )
         return
     names = names or ["REPLY"]
-    if given is None or UNRESOLVED in given + separators:
+    if input_text is None or UNRESOLVED in input_text + separators:
         values = [UNRESOLVED] * len(names)
     else:
-        values = _shared_out(given, separators, len(names))
+        values = _shared_out(input_text, separators, len(names))
     for name, value in zip(names, values, strict=True):
         if NAME.fullmatch(name):
             set_scalar(shell, name, value)
@@ -261,25 +265,25 @@ def _read(shell: ShellState, words: Sequence[str], given: str | None, separators
 def _shared_out(line: str, separators: str, count: int) -> list[str]:
     """Return the fields of a line for a number of names; the last one takes all that is left."""
     blanks = "".join(letter for letter in separators if letter in " \t\n")
-    rest = line.strip(blanks)
+    text_left = line.strip(blanks)
     values: list[str] = []
     between = field_end(separators) if separators else r"(?!)"
     while len(values) < count - 1:
-        match = re.search(between, rest)
-        values.append(rest[: match.start()] if match else rest)
-        rest = rest[match.end() :] if match else ""
+        match = re.search(between, text_left)
+        values.append(text_left[: match.start()] if match else text_left)
+        text_left = text_left[match.end() :] if match else ""
     own = [letter for letter in separators if letter not in blanks]
-    if rest[-1:] in own and len(cut_fields(rest, separators)) == 1:
-        rest = rest[:-1]
-    return [*values, rest]
+    if text_left[-1:] in own and len(cut_fields(text_left, separators)) == 1:
+        text_left = text_left[:-1]
+    return [*values, text_left]
 
 
-def _mapfile(shell: ShellState, words: Sequence[str], given: str | None) -> None:
+def _mapfile(shell: ShellState, words: Sequence[str], input_text: str | None) -> None:
     plain = [word for word in words if not word.startswith("-")]
     name = plain[-1] if plain and NAME.fullmatch(plain[-1]) else "MAPFILE"
-    known = given is not None and UNRESOLVED not in given and list(words) in (["-t", name], ["-t"])
+    readable = input_text is not None and UNRESOLVED not in input_text and list(words) in (["-t", name], ["-t"])
     set_scalar(shell, name, UNRESOLVED)
-    lines = given.split("\n") if given is not None and known else [UNRESOLVED]
+    lines = input_text.split("\n") if input_text is not None and readable else [UNRESOLVED]
     shell.arrays[name] = [Scanner(shell, "").chosen(line) for line in lines] if len(lines) == 1 else lines
 
 
@@ -290,8 +294,8 @@ def _let(shell: ShellState, words: Sequence[str], _: str | None) -> None:
 
 def _unset(shell: ShellState, words: Sequence[str], _: str | None) -> None:
     for name in _names(words):
-        for held in (shell.variables, shell.arrays, shell.tables):
-            held.pop(name, None)
+        for table in (shell.variables, shell.arrays, shell.tables):
+            table.pop(name, None)
 
 
 def _set(shell: ShellState, words: Sequence[str], _: str | None) -> None:
@@ -314,7 +318,7 @@ def _printf(shell: ShellState, words: Sequence[str], _: str | None) -> None:
 
 
 BUILTINS: dict[str, Callable[[ShellState, Sequence[str], str | None], None]] = {
-    "read": lambda shell, words, given: _read(shell, words, given, None),
+    "read": lambda shell, words, input_text: _read(shell, words, input_text, None),
     "mapfile": _mapfile,
     "readarray": _mapfile,
     "let": _let,

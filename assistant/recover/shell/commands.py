@@ -171,7 +171,7 @@ class CommandReader:
         if declares and any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", word) for word in self.words[1:]):
             self.state.keyed.update([match[1]] if (match := ASSIGNMENT.match(self.text, before)) else ())
         if (first or (declares and ARRAY.match(self.text, before))) and assign(
-            scanner, sure=self.branches.certain(behind=self.behind)
+            scanner, sure=self.branches.certain(after_operator=self.behind)
         ):
             self.assigned += self.text[before : scanner.at]
             return
@@ -194,7 +194,7 @@ class CommandReader:
         if matching_bracket(self.text, at + 1) != end - 1:
             return False
         expression = self.text[at + 2 : end - 1]
-        certain = self.branches.certain(behind=self.behind) and not self.branches.repeating and not counts
+        certain = self.branches.certain(after_operator=self.behind) and not self.branches.repeating and not counts
         self.words += ["((", arithmetic_command(self.state, expression, certain=certain)]
         self.scanner.at = end + 1
         return True
@@ -251,7 +251,7 @@ class CommandReader:
             self.state.parameters = (UNRESOLVED,)
 
     def _keyword(self, word: str) -> None:
-        self.branches.keyword(word, behind=self.behind)
+        self.branches.keyword(word, after_operator=self.behind)
         if word == "case":
             self._case()
         if word == "{":
@@ -293,7 +293,7 @@ class CommandReader:
         """Yield the command that an operator ends, where a run comes to it, and note how its list goes on."""
         stdin = here_document(self.scanner, self.delimiter) if operator == "\n" and self.delimiter else ""
         self.delimiter = "" if operator == "\n" else self.delimiter
-        there = bool(self.words or self.assigned)
+        has_command = bool(self.words or self.assigned)
         if self.words and (operator == "\n" or not self.delimiter):
             yield from self._run_to(operator, stdin)
             self.branches.follows(operator)
@@ -304,9 +304,9 @@ class CommandReader:
         elif not self.words and self.branches.list.closed and operator not in ("(", ")"):
             self.branches.follows(operator)
         self.assigned = ""
-        if operator in ("(", ")") and self.branches.subshell(opens=operator == "(", behind=self.behind):
+        if operator in ("(", ")") and self.branches.subshell(opens=operator == "(", after_operator=self.behind):
             self._subshell(opens=operator == "(")
-        if there or operator != "\n" or not self.behind:
+        if has_command or operator != "\n" or not self.behind:
             self.joint = operator
         if operator == ";;" and self.branches.in_case:
             through = self.text.startswith("&", self.scanner.at)
@@ -315,11 +315,11 @@ class CommandReader:
 
     def _run_to(self, operator: str, stdin: str) -> Iterator[ScriptCommand]:
         """Yield the command that ends here, where a run comes to it."""
-        certain = self.branches.certain(behind=self.behind)
-        taken = self.branches.command([word.rstrip(EMPTIED) for word in self.words], self.joint) and not self.left
+        certain = self.branches.certain(after_operator=self.behind)
+        runs = self.branches.command([word.rstrip(EMPTIED) for word in self.words], self.joint) and not self.left
         self._loop()
         self.shell.called.update(word for word in self.words if word in self.shell.functions)
-        if taken:
+        if runs:
             command = self._whole(stdin, apart=operator in ("|", "|&", "&") or self.joint in ("|", "|&"))
             self._jump(certain=certain)
             yield replace(command, certain=certain)
@@ -376,11 +376,13 @@ class CommandReader:
             return
         values = [word.rstrip(EMPTIED) for word in words[3:]] if words[2:3] == ["in"] else list(self.shell.parameters)
         values = [value for word in values for value in _braces(word)]
-        known = 0 < len(values) <= MOST_ROUNDS and not any(letter in value for value in values for letter in f"{UNRESOLVED}{{*?[")
-        known = known and not self._looked_up(values)
-        self.loops[-1] = _Loop(words[1], values[1:] if known else [], self.scanner.at)
-        self.scanner.shell.variables[words[1]] = values[0] if known else UNRESOLVED
-        if not known:
+        words_known = 0 < len(values) <= MOST_ROUNDS and not any(
+            letter in value for value in values for letter in f"{UNRESOLVED}{{*?["
+        )
+        words_known = words_known and not self._looked_up(values)
+        self.loops[-1] = _Loop(words[1], values[1:] if words_known else [], self.scanner.at)
+        self.scanner.shell.variables[words[1]] = values[0] if words_known else UNRESOLVED
+        if not words_known:
             self._forget_counted()
         self.branches.repeating = None in self.loops
 

@@ -121,10 +121,10 @@ class FolderView:
         Raises:
             Unresolved: It cannot be told.
         """
-        held = self.listing(folder)
-        if held is None:
+        listing = self.listing(folder)
+        if listing is None:
             raise Unresolved(folder)
-        return [entry for entry in held if joined(folder, entry.name) not in self.hidden]
+        return [entry for entry in listing if joined(folder, entry.name) not in self.hidden]
 
     def entry(self, path: str) -> FolderEntry | None:
         """Return what lies at an absolute path; None where nothing does."""
@@ -164,7 +164,9 @@ class FolderView:
             if len(reached) > MOST_FOUND:
                 raise Unresolved(pattern)
         if pattern.endswith("/"):
-            reached = [f"{path}/" for path in reached if (held := self.entry(absolute(path, folder))) and held.folder]
+            reached = [
+                f"{path}/" for path in reached if (reached_entry := self.entry(absolute(path, folder))) and reached_entry.folder
+            ]
         return sorted(reached, key=order)
 
     def _step(self, base: str, part: str, folder: str) -> Iterator[str]:
@@ -178,8 +180,8 @@ class FolderView:
                 yield f"{before}{plain(part)}"
             return
         for entry in self.entries(above):
-            shown = not entry.name.startswith(".") or part.startswith(".")
-            if shown and name_matches(entry.name, part):
+            is_shown = not entry.name.startswith(".") or part.startswith(".")
+            if is_shown and name_matches(entry.name, part):
                 yield f"{before}{entry.name}"
 
 
@@ -263,18 +265,18 @@ class Container:
         whole = self._whole(path, folder or self.folder)
         if not whole:
             return None
-        for mount in sorted(self.mounts, key=lambda one: len(one.inside), reverse=True):
+        for mount in sorted(self.mounts, key=lambda mount_point: len(mount_point.inside), reverse=True):
             if _below(whole, mount.inside):
-                known = UNRESOLVED not in mount.outside
-                return Path(mount.outside + whole[len(mount.inside.rstrip("/")) :]) if known else None
-        return Path(whole) if any(_below(whole, one) for one in self.same) else None
+                source_known = UNRESOLVED not in mount.outside
+                return Path(mount.outside + whole[len(mount.inside.rstrip("/")) :]) if source_known else None
+        return Path(whole) if any(_below(whole, shared_folder) for shared_folder in self.same) else None
 
     def inside(self, path: Path) -> str | None:
         """Return where a folder or file of the host lies in the container; None where it does not see it."""
-        for mount in sorted(self.mounts, key=lambda one: len(one.outside), reverse=True):
+        for mount in sorted(self.mounts, key=lambda mount_point: len(mount_point.outside), reverse=True):
             if _below(str(path), mount.outside) and UNRESOLVED not in mount.outside:
                 return mount.inside.rstrip("/") + str(path)[len(mount.outside.rstrip("/")) :] or "/"
-        return str(path) if any(_below(str(path), one) for one in self.same) else None
+        return str(path) if any(_below(str(path), shared_folder) for shared_folder in self.same) else None
 
     def _whole(self, path: str, folder: str) -> str:
         if not path or UNRESOLVED in path or path.startswith("~"):
@@ -314,16 +316,16 @@ def container_of(words: Sequence[str], folder: str, variables: Mapping[str, str]
         elif name in BIND_OPTIONS or name in MOUNT_OPTIONS:
             if name in ("-v", "-V", "-b") and program in APPTAINERS:
                 continue
-            mounts += [one for part in value.split(",") for one in _of_colons(part)]
+            mounts += [colon for part in value.split(",") for colon in _of_colons(part)]
         elif name in FOLDER_OPTIONS and not (name == "-c" and program != "ch-run") and not (name == "-w" and program in APPTAINERS):
             begins = value
     same: tuple[str, ...] = ()
     if program in APPTAINERS:
-        mounts += [one for name in BIND_VARIABLES for part in variables.get(name, "").split(",") for one in _of_colons(part)]
+        mounts += [colon for name in BIND_VARIABLES for part in variables.get(name, "").split(",") for colon in _of_colons(part)]
         contained = any(word in ("--contain", "--containall", "-c", "-C", "--no-home") for word in words[: (runtime or 0) + 30])
-        same = () if contained else tuple(one for one in (folder, variables.get("HOME", ""), "/tmp") if one.startswith("/"))
+        same = () if contained else tuple(path for path in (folder, variables.get("HOME", ""), "/tmp") if path.startswith("/"))
         begins = begins or folder
-    return Container(tuple(_placed(one, folder) for one in mounts), begins, same)
+    return Container(tuple(_placed(mount, folder) for mount in mounts), begins, same)
 
 
 def pyxis_options(script: str) -> list[str]:
@@ -333,12 +335,12 @@ def pyxis_options(script: str) -> list[str]:
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield options with their values, of both forms: `--bind=A:B` and `--bind A:B`; of short ones also `-vA:B`."""
-    known = (*BIND_OPTIONS, *MOUNT_OPTIONS, *FOLDER_OPTIONS)
+    options_known = (*BIND_OPTIONS, *MOUNT_OPTIONS, *FOLDER_OPTIONS)
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if equals and name in known and name.startswith("--"):
+        if equals and name in options_known and name.startswith("--"):
             yield name, value
-        elif word in known and place + 1 < len(words):
+        elif word in options_known and place + 1 < len(words):
             yield word, words[place + 1]
         elif re.match(r"-[vBbwm][/$.\w]", word) and not word.startswith("--"):
             yield word[:2], word[2:]
@@ -346,8 +348,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _of_colons(text: str) -> Iterator[Mount]:
     """Yield the mount of `SRC:DST[:FLAGS]`, or of a lone path that lies at the same place inside."""
-    source, _, rest = text.strip().partition(":")
-    target, _, flags = rest.partition(":")
+    source, _, colon_rest = text.strip().partition(":")
+    target, _, flags = colon_rest.partition(":")
     if not source or (target and not target.startswith("/")):
         return
     if not source.startswith(("/", ".", "~", UNRESOLVED)) and "/" not in source:
@@ -404,7 +406,7 @@ def _entry(path: Path) -> FolderEntry:
 
 def file_test(account: str, hidden: frozenset[str], letter: str, path: str) -> bool | None:
     """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
-    if any(str(one) in hidden for one in (PurePosixPath(path), *PurePosixPath(path).parents)):
+    if any(str(parent) in hidden for parent in (PurePosixPath(path), *PurePosixPath(path).parents)):
         return False
 
     def look() -> bool:

@@ -45,7 +45,7 @@ class Stream:
 Filter = Callable[[list[str], Stream, Collation], Stream]
 
 
-def filtered(name: str, words: list[str], given: Stream, order: Collation) -> Stream:
+def filtered(name: str, words: list[str], stream: Stream, order: Collation) -> Stream:
     """Return what a command makes of its input.
 
     Raises:
@@ -54,7 +54,7 @@ def filtered(name: str, words: list[str], given: Stream, order: Collation) -> St
     command = FILTERS.get(name)
     if command is None:
         raise Unresolved(name)
-    return command(words, given, order)
+    return command(words, stream, order)
 
 
 def options_of(words: Sequence[str], flags: str, values: str) -> tuple[dict[str, str], list[str]]:
@@ -69,14 +69,14 @@ def options_of(words: Sequence[str], flags: str, values: str) -> tuple[dict[str,
         Unresolved: Another option is given.
     """
     options: dict[str, str] = {}
-    others: list[str] = []
+    operands: list[str] = []
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         if word == "--":
-            return options, others + waiting
+            return options, operands + waiting
         if not word.startswith("-") or word == "-":
-            others.append(word)
+            operands.append(word)
             continue
         letters = word[1:]
         while letters:
@@ -90,10 +90,10 @@ def options_of(words: Sequence[str], flags: str, values: str) -> tuple[dict[str,
                 letters = ""
             else:
                 raise Unresolved(word)
-    return options, others
+    return options, operands
 
 
-def _sort(words: list[str], given: Stream, order: Collation) -> Stream:
+def _sort(words: list[str], stream: Stream, order: Collation) -> Stream:
     names = {"--reverse": "-r", "--version-sort": "-V", "--numeric-sort": "-n", "--general-numeric-sort": "-g", "--unique": "-u"}
     words = [names.get(word, "-k" + word[6:] if word.startswith("--key=") else word) for word in words]
     keys = _repeated(words, "k")
@@ -106,29 +106,29 @@ def _sort(words: list[str], given: Stream, order: Collation) -> Stream:
 
     def compare(first: Line, second: Line) -> int:
         for cut, by, backwards in rules:
-            left, right = _sort_value(cut(first.text), by, order), _sort_value(cut(second.text), by, order)
-            if left != right:
-                return (1 if left > right else -1) * (-1 if backwards else 1)
+            first_value, right = _sort_value(cut(first.text), by, order), _sort_value(cut(second.text), by, order)
+            if first_value != right:
+                return (1 if first_value > right else -1) * (-1 if backwards else 1)
         if "s" in options or "u" in options:
             return 0
-        left, right = order(first.text), order(second.text)
-        return ((left > right) - (left < right)) * (-1 if "r" in options else 1)
+        first_value, right = order(first.text), order(second.text)
+        return ((first_value > right) - (first_value < right)) * (-1 if "r" in options else 1)
 
-    lines = sorted(given.lines, key=functools.cmp_to_key(compare))
+    lines = sorted(stream.lines, key=functools.cmp_to_key(compare))
     if "u" in options:
         lines = [line for place, line in enumerate(lines) if not place or compare(lines[place - 1], line)]
-    tied = not given.ordered and any(not compare(a, b) and a.text != b.text for a, b in pairwise(lines))
+    tied = not stream.ordered and any(not compare(a, b) and a.text != b.text for a, b in pairwise(lines))
     return Stream(tuple(lines), ordered=not tied)
 
 
 def _repeated(words: Sequence[str], letter: str) -> list[str]:
     """Return the values of an option that may be given more than once."""
-    found = []
+    pairs = []
     for place, word in enumerate(words):
         match = re.fullmatch(rf"-[a-zA-Z]*?{letter}(.*)", word)
         if match is not None and not word.startswith("--"):
-            found += [match[1] or (words[place + 1] if place + 1 < len(words) else "")]
-    return found
+            pairs += [match[1] or (words[place + 1] if place + 1 < len(words) else "")]
+    return pairs
 
 
 def _key_rule(text: str, separator: str | None, kind: str, backwards: bool) -> tuple[Callable[[str], str], str, bool]:
@@ -139,12 +139,12 @@ def _key_rule(text: str, separator: str | None, kind: str, backwards: bool) -> t
     if set(own) - set("nrVgh") or (match[5] and match[5] != "0"):
         raise Unresolved(text)
     first, letter, last = int(match[1]), int(match[2] or 1), int(match[4]) if match[4] else 0
-    kind = next((one for one in own if one in "nVgh"), kind if not own else "")
+    kind = next((letter for letter in own if letter in "nVgh"), kind if not own else "")
 
     def cut(line: str) -> str:
         fields = line.split(separator) if separator else re.findall(r"[ \t]*[^ \t]+", line)
-        chosen = fields[first - 1 : last or None]
-        return (separator or "").join(chosen)[letter - 1 :]
+        ranges_text = fields[first - 1 : last or None]
+        return (separator or "").join(ranges_text)[letter - 1 :]
 
     return cut, kind, "r" in own if own else backwards
 
@@ -169,32 +169,32 @@ def _decimal(text: str) -> Fraction:
         return Fraction(0)
 
 
-def _ends(words: list[str], given: Stream, *, head: bool) -> Stream:
+def _ends(words: list[str], stream: Stream, *, head: bool) -> Stream:
     words = [re.sub(r"^-(\d+)$", r"-n\1", re.sub(r"^--lines=?", "-n", word)) for word in words]
     options, files = options_of(words, "qvz", "n")
     count = options.get("n", "10")
     if files or not re.fullmatch(r"[-+]?\d{1,9}", count):
         raise Unresolved(" ".join(words))
-    if not given.ordered and len(given.lines) > 1:
+    if not stream.ordered and len(stream.lines) > 1:
         raise Unresolved("the order of its input")
     number = int(count.lstrip("+-"))
     if head:
-        lines = given.lines[: len(given.lines) - number] if count.startswith("-") else given.lines[:number]
+        lines = stream.lines[: len(stream.lines) - number] if count.startswith("-") else stream.lines[:number]
     else:
-        lines = given.lines[max(0, number - 1) :] if count.startswith("+") else given.lines[-number:] if number else ()
+        lines = stream.lines[max(0, number - 1) :] if count.startswith("+") else stream.lines[-number:] if number else ()
     return Stream(tuple(lines))
 
 
-def _grep(words: list[str], given: Stream, order: Collation) -> Stream:
+def _grep(words: list[str], stream: Stream, order: Collation) -> Stream:
     extended = words[0] == "egrep" if words else False
-    options, rest = options_of(words[1:] if words[:1] in (["egrep"], ["fgrep"], ["grep"]) else words, "vEoPiFhsaz", "em")
-    pattern = options.get("e") or (rest.pop(0) if rest else "")
-    if rest or not pattern or ("m" in options and options["m"] != "1"):
+    options, operands = options_of(words[1:] if words[:1] in (["egrep"], ["fgrep"], ["grep"]) else words, "vEoPiFhsaz", "em")
+    pattern = options.get("e") or (operands.pop(0) if operands else "")
+    if operands or not pattern or ("m" in options and options["m"] != "1"):
         raise Unresolved(" ".join(words))
     source, group = _grep_pattern(pattern, options, extended=extended)
     match = compiled(source, caseless="i" in options)
     lines = []
-    for line in given.lines:
+    for line in stream.lines:
         hits = list(match.finditer(line.text.encode()))
         if "v" in options:
             lines += [] if hits else [line]
@@ -203,10 +203,10 @@ def _grep(words: list[str], given: Stream, order: Collation) -> Stream:
         else:
             lines += [line] if hits else []
     if "m" in options:
-        if not given.ordered and len(lines) > 1:
+        if not stream.ordered and len(lines) > 1:
             raise Unresolved("the order of its input")
         lines = lines[:1]
-    return Stream(tuple(lines), given.ordered)
+    return Stream(tuple(lines), stream.ordered)
 
 
 def _grep_pattern(pattern: str, options: dict[str, str], *, extended: bool) -> tuple[str, int]:
@@ -218,9 +218,9 @@ def _grep_pattern(pattern: str, options: dict[str, str], *, extended: bool) -> t
     ahead = re.fullmatch(r"(.*)\(\?=([^()]*)\)", pattern, re.DOTALL)
     tail = f"(?:{ahead[2]})" if ahead else ""
     pattern = ahead[1] if ahead else pattern
-    behind = re.fullmatch(r"\(\?<=([^()]*)\)(.*)", pattern, re.DOTALL) or re.fullmatch(r"(.*?)\\K(.*)", pattern, re.DOTALL)
-    if behind is not None:
-        return f"(?:{behind[1]})(?P<kept>{behind[2]}){tail}", _group_of(behind[1])
+    lookaround = re.fullmatch(r"\(\?<=([^()]*)\)(.*)", pattern, re.DOTALL) or re.fullmatch(r"(.*?)\\K(.*)", pattern, re.DOTALL)
+    if lookaround is not None:
+        return f"(?:{lookaround[1]})(?P<kept>{lookaround[2]}){tail}", _group_of(lookaround[1])
     return f"(?P<kept>{pattern}){tail}", 1
 
 
@@ -260,17 +260,17 @@ def replace_text(line: Line, text: str) -> Line:
     return line._replace(text=text)
 
 
-def _sed(words: list[str], given: Stream, order: Collation) -> Stream:
+def _sed(words: list[str], stream: Stream, order: Collation) -> Stream:
     words = ["-E" if word in ("-r", "--regexp-extended") else "-n" if word in ("--quiet", "--silent") else word for word in words]
     scripts = _repeated(words, "e")
-    options, rest = options_of(words, "nEs", "e")
-    scripts = scripts or ([rest.pop(0)] if rest else [])
-    if rest or not scripts:
+    options, operands = options_of(words, "nEs", "e")
+    scripts = scripts or ([operands.pop(0)] if operands else [])
+    if operands or not scripts:
         raise Unresolved(" ".join(words))
     script = _one_line_chosen("; ".join(scripts), quiet="n" in options)
     for part in _sed_commands(script):
-        given = _sed_step(part, given, extended="E" in options, quiet="n" in options)
-    return given
+        stream = _sed_step(part, stream, extended="E" in options, quiet="n" in options)
+    return stream
 
 
 def _one_line_chosen(script: str, *, quiet: bool) -> str:
@@ -285,18 +285,18 @@ def _one_line_chosen(script: str, *, quiet: bool) -> str:
 
 def _sed_commands(script: str) -> list[str]:
     """Cut a script at semicolons that stand in no pattern."""
-    found, rest = [], script.strip()
-    while rest:
-        match = re.match(r"s(.)(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpE]*|[^;]+", rest, re.DOTALL)
+    commands, script_left = [], script.strip()
+    while script_left:
+        match = re.match(r"s(.)(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpE]*|[^;]+", script_left, re.DOTALL)
         if match is None:
             raise Unresolved(script)
-        found.append(match[0].strip())
-        rest = rest[match.end() :].lstrip("; \t\n")
-    return found
+        commands.append(match[0].strip())
+        script_left = script_left[match.end() :].lstrip("; \t\n")
+    return commands
 
 
-def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> Stream:
-    lines = given.lines
+def _sed_step(command: str, stream: Stream, *, extended: bool, quiet: bool) -> Stream:
+    lines = stream.lines
     match = re.fullmatch(r"s(.)((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1([gp]*)", command, re.DOTALL)
     if match is not None:
         source, target = (text.replace(f"\\{match[1]}", match[1]) for text in (match[2], match[3]))
@@ -306,13 +306,15 @@ def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> St
             changed = [(line, text) for line, text in changed if text is not None] if "p" in match[4] else []
         elif "p" in match[4]:
             raise Unresolved(command)
-        return replace(given, lines=tuple(line if text is None else replace_text(line, text) for line, text in changed))
+        return replace(stream, lines=tuple(line if text is None else replace_text(line, text) for line, text in changed))
     about = re.fullmatch(r"/((?:\\.|[^/])*)/(!?)([dp])", command)
     if about is not None:
         pattern = compiled(about[1] if extended else _basic(about[1]))
-        wanted = ((about[3] == "p") if quiet else (about[3] != "d")) is not bool(about[2])
-        return replace(given, lines=tuple(line for line in lines if (pattern.search(line.text.encode()) is not None) is wanted))
-    if not given.ordered and len(lines) > 1:
+        printed_lines = ((about[3] == "p") if quiet else (about[3] != "d")) is not bool(about[2])
+        return replace(
+            stream, lines=tuple(line for line in lines if (pattern.search(line.text.encode()) is not None) is printed_lines)
+        )
+    if not stream.ordered and len(lines) > 1:
         raise Unresolved("the order of its input")
     place = re.fullmatch(r"(\d{1,6}|\$)(!?)([pdq])", command)
     if place is None or (place[3] == "p") is not quiet:
@@ -320,8 +322,8 @@ def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> St
     number = len(lines) if place[1] == "$" else int(place[1])
     if place[3] == "q":
         return Stream(lines[:number])
-    kept = (place[3] == "p") is not bool(place[2])
-    return Stream(tuple(line for at, line in enumerate(lines, 1) if (at == number) is kept))
+    is_printed = (place[3] == "p") is not bool(place[2])
+    return Stream(tuple(line for at, line in enumerate(lines, 1) if (at == number) is is_printed))
 
 
 def _substituted(text: str, pattern: Any, target: str, *, every: bool) -> str | None:
@@ -350,59 +352,59 @@ def _filled(target: str, hit: Any) -> str:
     return re.sub(r"\\.|&", piece, target)
 
 
-def _cut(words: list[str], given: Stream, order: Collation) -> Stream:
+def _cut(words: list[str], stream: Stream, order: Collation) -> Stream:
     words = [re.sub(r"^--delimiter=", "-d", re.sub(r"^--fields=", "-f", word)) for word in words]
-    options, rest = options_of(words, "sz", "dfc")
-    chosen = options.get("f") or options.get("c") or ""
-    ranges = [re.fullmatch(r"(\d{0,6})(-?)(\d{0,6})", part) for part in chosen.split(",")]
-    if rest or not chosen or not all(ranges):
+    options, operands = options_of(words, "sz", "dfc")
+    ranges_text = options.get("f") or options.get("c") or ""
+    ranges = [re.fullmatch(r"(\d{0,6})(-?)(\d{0,6})", part) for part in ranges_text.split(",")]
+    if operands or not ranges_text or not all(ranges):
         raise Unresolved(" ".join(words))
     between = options.get("d", "\t") if "f" in options else ""
     lines = []
-    for line in given.lines:
+    for line in stream.lines:
         fields = line.text.split(between) if between else list(line.text)
         if between and len(fields) == 1:
             lines.append(line)  # a line without the separator is printed whole
             continue
-        wanted: set[int] = set()
+        columns: set[int] = set()
         for match in ranges:
             assert match is not None  # checked above
             first = int(match[1] or 1)
-            wanted |= set(range(first, (int(match[3]) if match[3] else len(fields)) + 1)) if match[2] else {first}
-        lines.append(replace_text(line, between.join(text for at, text in enumerate(fields, 1) if at in wanted)))
-    return Stream(tuple(lines), given.ordered)
+            columns |= set(range(first, (int(match[3]) if match[3] else len(fields)) + 1)) if match[2] else {first}
+        lines.append(replace_text(line, between.join(text for at, text in enumerate(fields, 1) if at in columns)))
+    return Stream(tuple(lines), stream.ordered)
 
 
-def _tr(words: list[str], given: Stream, order: Collation) -> Stream:
-    options, rest = options_of(words, "dcCs", "")
-    sets = [_letters(text) for text in rest]
+def _tr(words: list[str], stream: Stream, order: Collation) -> Stream:
+    options, operands = options_of(words, "dcCs", "")
+    sets = [_letters(text) for text in operands]
     if set(options) <= {"d", "c", "C"} and "d" in options and len(sets) == 1:
         keep = len(options) > 1
-        if (keep and "\n" not in sets[0] and len(given.lines) > 1) or (not keep and "\n" in sets[0]):
+        if (keep and "\n" not in sets[0] and len(stream.lines) > 1) or (not keep and "\n" in sets[0]):
             raise Unresolved(" ".join(words))
-        texts = ["".join(letter for letter in line.text if (letter in sets[0]) is keep) for line in given.lines]
-        return replace(given, lines=tuple(map(replace_text, given.lines, texts)))
+        texts = ["".join(letter for letter in line.text if (letter in sets[0]) is keep) for line in stream.lines]
+        return replace(stream, lines=tuple(map(replace_text, stream.lines, texts)))
     if options or len(sets) != 2 or not sets[0] or not sets[1]:
         raise Unresolved(" ".join(words))
     table = str.maketrans({letter: sets[1][min(at, len(sets[1]) - 1)] for at, letter in enumerate(sets[0])})
     splits = "\n" in sets[1]
-    cut = [(part, "" if splits else line.origin) for line in given.lines for part in line.text.translate(table).split("\n")]
-    return Stream(tuple(Line(*one) for one in cut), given.ordered)
+    cut = [(part, "" if splits else line.origin) for line in stream.lines for part in line.text.translate(table).split("\n")]
+    return Stream(tuple(Line(*row) for row in cut), stream.ordered)
 
 
 _SETS = {"\\n": "\n", "\\0": "\0", "\\t": "\t", "[:digit:]": "0-9", "[:space:]": " \t\n"}
 
 
 def _letters(text: str) -> str:
-    for written, meant in _SETS.items():
-        text = text.replace(written, meant)
+    for written, letters in _SETS.items():
+        text = text.replace(written, letters)
     return re.sub(r"(.)-(.)", lambda match: "".join(map(chr, range(ord(match[1]), min(ord(match[2]) + 1, 0x250)))), text)
 
 
-def _names(words: list[str], given: Stream, order: Collation) -> Stream:
+def _names(words: list[str], stream: Stream, order: Collation) -> Stream:
     """Work out `basename` and `dirname`; a line that they print is still about its file."""
-    name, rest = words[0], words[1:]
-    options, paths = options_of(rest, "a", "s") if name == "basename" else ({}, rest)
+    name, operands = words[0], words[1:]
+    options, paths = options_of(operands, "a", "s") if name == "basename" else ({}, operands)
     suffix = options.get("s", "")
     if name == "basename" and len(paths) == 2 and not options:
         paths, suffix = paths[:1], paths[1]
@@ -418,32 +420,32 @@ def _names(words: list[str], given: Stream, order: Collation) -> Stream:
 
 FILTERS: dict[str, Filter] = {
     "sort": _sort,
-    "head": lambda words, given, _: _ends(words, given, head=True),
-    "tail": lambda words, given, _: _ends(words, given, head=False),
+    "head": lambda words, stream, _: _ends(words, stream, head=True),
+    "tail": lambda words, stream, _: _ends(words, stream, head=False),
     "grep": _grep,
-    "egrep": lambda words, given, order: _grep(["egrep", *words], given, order),
-    "fgrep": lambda words, given, order: _grep(["-F", *words], given, order),
+    "egrep": lambda words, stream, order: _grep(["egrep", *words], stream, order),
+    "fgrep": lambda words, stream, order: _grep(["-F", *words], stream, order),
     "sed": _sed,
     "cut": _cut,
     "tr": _tr,
-    "tac": lambda words, given, _: Stream(given.lines[::-1], given.ordered),
-    "basename": lambda words, given, order: _names(["basename", *words], given, order),
-    "dirname": lambda words, given, order: _names(["dirname", *words], given, order),
-    "wc": lambda words, given, _: _counted(words, given),
-    "cat": lambda words, given, _: given if not words else _refused("cat"),
-    "uniq": lambda words, given, _: given if not words and _all_differ(given) else _refused("uniq"),
+    "tac": lambda words, stream, _: Stream(stream.lines[::-1], stream.ordered),
+    "basename": lambda words, stream, order: _names(["basename", *words], stream, order),
+    "dirname": lambda words, stream, order: _names(["dirname", *words], stream, order),
+    "wc": lambda words, stream, _: _counted(words, stream),
+    "cat": lambda words, stream, _: stream if not words else _refused("cat"),
+    "uniq": lambda words, stream, _: stream if not words and _all_differ(stream) else _refused("uniq"),
 }
 
 
-def _counted(words: list[str], given: Stream) -> Stream:
+def _counted(words: list[str], stream: Stream) -> Stream:
     if words != ["-l"]:
         raise Unresolved("wc")
-    return Stream((Line(str(len(given.lines))),))
+    return Stream((Line(str(len(stream.lines))),))
 
 
 def _refused(name: str) -> Stream:
     raise Unresolved(name)
 
 
-def _all_differ(given: Stream) -> bool:
-    return len({line.text for line in given.lines}) == len(given.lines)
+def _all_differ(stream: Stream) -> bool:
+    return len({line.text for line in stream.lines}) == len(stream.lines)

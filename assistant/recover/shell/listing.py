@@ -63,8 +63,8 @@ def paths_of(words: Sequence[str], place: Place, *, empty: bool = False) -> list
     for word in words:
         if MAGIC.search(word):
             place.view.used.add(word)
-            meant = place.view.matching(word, place.folder, place.order)
-            paths += meant or ([] if empty else [plain(word)])
+            matches = place.view.matching(word, place.folder, place.order)
+            paths += matches or ([] if empty else [plain(word)])
         else:
             if re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", word):
                 raise Unresolved(word)
@@ -75,17 +75,17 @@ def paths_of(words: Sequence[str], place: Place, *, empty: bool = False) -> list
 def _ls(words: list[str], place: Place) -> Stream:
     words = [f"-{LONG[word[2:]]}" if word[2:] in LONG and word.startswith("--") else word for word in words]
     words = [word for word in words if word not in ("--color=never", "--color=auto", "--quoting-style=literal", "-N")]
-    options, named = options_of(words, "1rtvSUaAdlpLgon", "")
+    options, operands = options_of(words, "1rtvSUaAdlpLgon", "")
     if "U" in options or len(set(options) & set("tvS")) > 1:
         raise Unresolved("ls")
-    paths = paths_of(named, place, empty=True) if named else ["."]
-    held = [(path, entry) for path in paths if (entry := place.view.entry(absolute(path, place.folder))) is not None]
+    paths = paths_of(operands, place, empty=True) if operands else ["."]
+    path_entries = [(path, entry) for path in paths if (entry := place.view.entry(absolute(path, place.folder))) is not None]
     place.view.used.update(absolute(path, place.folder) for path in paths)
-    folders = [(path, entry) for path, entry in held if entry.folder and "d" not in options]
-    files = [(path, entry) for path, entry in held if (path, entry) not in folders]
-    shown = _ls_sorted([(path, absolute(path, place.folder), entry) for path, entry in files], options, place)
-    lines = [_ls_line(*one, options) for one in shown]
-    for path, _ in sorted(folders, key=lambda one: place.order(one[0])):
+    folders = [(path, entry) for path, entry in path_entries if entry.folder and "d" not in options]
+    files = [(path, entry) for path, entry in path_entries if (path, entry) not in folders]
+    rows = _ls_sorted([(path, absolute(path, place.folder), entry) for path, entry in files], options, place)
+    lines = [_ls_line(*row, options) for row in rows]
+    for path, _ in sorted(folders, key=lambda row: place.order(row[0])):
         if len(folders) > 1 or files:
             raise Unresolved("ls of several folders")
         base = place.view.real(absolute(path, place.folder))
@@ -95,24 +95,24 @@ def _ls(words: list[str], place: Place) -> Stream:
             raise Unresolved("ls -a")
         lines += [Line("total 0")] * bool(set(options) & set("lgon"))
         above = absolute(path, place.folder)
-        shown = _ls_sorted([(entry.name, joined(above, entry.name), entry) for entry in inner], options, place)
-        lines += [_ls_line(*one, options) for one in shown]
+        rows = _ls_sorted([(entry.name, joined(above, entry.name), entry) for entry in inner], options, place)
+        lines += [_ls_line(*row, options) for row in rows]
     return Stream(tuple(lines))
 
 
 def _ls_sorted(
-    shown: list[tuple[str, str, FolderEntry]], options: dict[str, str], place: Place
+    rows: list[tuple[str, str, FolderEntry]], options: dict[str, str], place: Place
 ) -> list[tuple[str, str, FolderEntry]]:
-    shown = sorted(shown, key=lambda one: place.order(one[0]))
+    rows = sorted(rows, key=lambda row: place.order(row[0]))
     if "t" in options:
-        if "L" in options and any(entry.link for _, _, entry in shown):
+        if "L" in options and any(entry.link for _, _, entry in rows):
             raise Unresolved("ls -L")
-        shown = sorted(shown, key=lambda one: -one[2].changed_ns)
+        rows = sorted(rows, key=lambda row: -row[2].changed_ns)
     elif "S" in options:
-        shown = sorted(shown, key=lambda one: -one[2].size)
+        rows = sorted(rows, key=lambda row: -row[2].size)
     elif "v" in options:
-        shown = sorted(shown, key=lambda one: version_key(one[0]))
-    return shown[::-1] if "r" in options else shown
+        rows = sorted(rows, key=lambda row: version_key(row[0]))
+    return rows[::-1] if "r" in options else rows
 
 
 def _ls_line(path: str, origin: str, entry: FolderEntry, options: dict[str, str]) -> Line:
@@ -128,17 +128,17 @@ def _find(words: list[str], place: Place) -> Stream:
     while words and not words[0].startswith(("-", "(", "!")):
         starts.append(words.pop(0))
     limits = {"-maxdepth": 10**6, "-mindepth": 0}
-    rest: list[str] = []
+    expression: list[str] = []
     while words:
         word = words.pop(0)
         if word in limits and words and words[0].isdecimal():
             limits[word] = int(words.pop(0))
         elif word not in ("-L", "-P", "-H", "-follow", "-print", "-print0", "-noleaf", "-depth"):
-            rest.append(word)
+            expression.append(word)
         elif word in ("-L", "-follow"):
             raise Unresolved("find -L")
-    form, action = _action(rest)
-    test = _Test(rest)
+    form, action = _action(expression)
+    test = _Test(expression)
     accepts = test.any()
     if test.words:
         raise Unresolved(" ".join(test.words))
@@ -154,21 +154,21 @@ def _find(words: list[str], place: Place) -> Stream:
     return Stream(tuple(lines), ordered=len(lines) < 2)
 
 
-def _action(rest: list[str]) -> tuple[str, list[str]]:
+def _action(expression: list[str]) -> tuple[str, list[str]]:
     """Take `-printf FORM` or `-exec … {} +` out of the words of find."""
-    if "-printf" in rest:
-        at = rest.index("-printf")
-        form = rest[at + 1] if at + 1 < len(rest) else ""
-        del rest[at : at + 2]
+    if "-printf" in expression:
+        at = expression.index("-printf")
+        form = expression[at + 1] if at + 1 < len(expression) else ""
+        del expression[at : at + 2]
         return form, []
-    if "-exec" in rest:
-        at = rest.index("-exec")
-        end = next((place for place in range(at, len(rest)) if rest[place] in (";", "+", r"\;")), len(rest))
-        action = rest[at + 1 : end]
-        if "{}" not in action or end >= len(rest):
+    if "-exec" in expression:
+        at = expression.index("-exec")
+        end = next((place for place in range(at, len(expression)) if expression[place] in (";", "+", r"\;")), len(expression))
+        action = expression[at + 1 : end]
+        if "{}" not in action or end >= len(expression):
             raise Unresolved("find -exec")
-        each = rest[end] != "+"
-        del rest[at : end + 1]
+        each = expression[end] != "+"
+        del expression[at : end + 1]
         return "", [*(["-n1"] if each else []), *[word for word in action if word != "{}"]]
     return "", []
 
@@ -179,18 +179,18 @@ def _below(start: str, base: str, place: Place, depth: int) -> Iterator[tuple[in
         return
     yield 0, start, top
     waiting = [(start, base, 1)] if top.folder and not top.link else []
-    seen = 0
+    entries_seen = 0
     while waiting:
-        shown, folder, level = waiting.pop(0)
+        shown_path, folder, level = waiting.pop(0)
         if level > depth:
             continue
         if level > MOST_DEPTH:
             raise Unresolved(f"{base} is too deep")
         for entry in place.view.entries(folder):
-            seen += 1
-            if seen > MOST_FOUND:
+            entries_seen += 1
+            if entries_seen > MOST_FOUND:
                 raise Unresolved(f"{base} holds too much")
-            path = f"{shown.rstrip('/')}/{entry.name}"
+            path = f"{shown_path.rstrip('/')}/{entry.name}"
             yield level, path, entry
             if entry.folder and not entry.link:
                 waiting.append((path, joined(folder, entry.name), level + 1))
@@ -235,8 +235,8 @@ class _Test:
             raise Unresolved(word)
         value = plain(self.words.pop(0))
         if word == "-type" and value in ("f", "d", "l"):
-            wanted = {"l": (True,), "d": (False, True), "f": (False, False)}[value]
-            return lambda path, entry: (bool(entry.link), entry.folder)[: len(wanted)] == wanted
+            file_kinds = {"l": (True,), "d": (False, True), "f": (False, False)}[value]
+            return lambda path, entry: (bool(entry.link), entry.folder)[: len(file_kinds)] == file_kinds
         if word in ("-name", "-iname"):
             fold = str.lower if word == "-iname" else str
             return lambda path, entry: fnmatch.fnmatchcase(fold(entry.name), fold(value))
@@ -253,9 +253,9 @@ def _form(form: str, path: str, start: str, level: int, entry: FolderEntry) -> s
     if text == form:
         raise Unresolved(form)
     below = path[len(start) :].lstrip("/") if level else ""
-    seconds, rest = divmod(entry.changed_ns, 10**9)
+    seconds, nanoseconds = divmod(entry.changed_ns, 10**9)
     values = {"p": path, "f": entry.name, "P": below, "h": str(PurePosixPath(path).parent), "s": str(entry.size), "d": str(level)}
-    values |= {"T@": f"{seconds}.{rest:09d}0", "%": "%"}
+    values |= {"T@": f"{seconds}.{nanoseconds:09d}0", "%": "%"}
 
     def fill(match: re.Match[str]) -> str:
         if match[1] is not None:
@@ -271,12 +271,12 @@ def _form(form: str, path: str, start: str, level: int, entry: FolderEntry) -> s
 
 def _stat(words: list[str], place: Place) -> Stream:
     words = [re.sub(r"^--(?:format|printf)=|^--format$", "-c", word) for word in words]
-    options, named = options_of(words, "L", "c")
+    options, operands = options_of(words, "L", "c")
     form = plain(options.get("c", ""))
     if not form or "L" in options:
         raise Unresolved("stat")
     lines = []
-    for path in paths_of(named, place):
+    for path in paths_of(operands, place):
         entry = place.view.entry(absolute(path, place.folder))
         place.view.used.add(absolute(path, place.folder))
         if entry is None:
@@ -290,9 +290,9 @@ def _stat(words: list[str], place: Place) -> Stream:
 
 
 def _readlink(words: list[str], place: Place) -> Stream:
-    options, named = options_of([word for word in words if word not in ("--canonicalize", "-s")], "femnq", "")
+    options, operands = options_of([word for word in words if word not in ("--canonicalize", "-s")], "femnq", "")
     lines = []
-    for path in paths_of(named, place):
+    for path in paths_of(operands, place):
         whole = absolute(path, place.folder)
         place.view.used.add(whole)
         entry = place.view.entry(whole)
@@ -372,7 +372,7 @@ def _no_name(name: str) -> str:
     raise Unresolved(name)
 
 
-def with_arguments(words: list[str], given: Stream, place: Place) -> Stream:
+def with_arguments(words: list[str], stream: Stream, place: Place) -> Stream:
     """Work out `xargs COMMAND` for the commands that take paths."""
     single = False
     while words and words[0].startswith("-"):
@@ -384,25 +384,25 @@ def with_arguments(words: list[str], given: Stream, place: Place) -> Stream:
             raise Unresolved(f"xargs {option}")
     if not words or (words[0] not in LISTING and words[0] not in ("basename", "dirname")):
         raise Unresolved("xargs")
-    if not given.lines:
+    if not stream.lines:
         raise Unresolved("xargs without lines")
     name, options = words[0], words[1:]
-    paths = [line.text for line in given.lines]
+    paths = [line.text for line in stream.lines]
     if any(re.search(r"\s|['\"\\]", path) for path in paths):
         raise Unresolved("names with blanks")
     if name in ("basename", "dirname"):
         if options not in ([], ["-a"]) or not (single or options or name == "dirname" or len(paths) == 1):
             raise Unresolved("xargs basename")
-        pures = [PurePosixPath(line.text) for line in given.lines]
+        pures = [PurePosixPath(line.text) for line in stream.lines]
         texts = [pure.name if name == "basename" else str(pure.parent) for pure in pures]
-        return Stream(tuple(line._replace(text=text) for line, text in zip(given.lines, texts, strict=True)), given.ordered)
+        return Stream(tuple(line._replace(text=text) for line, text in zip(stream.lines, texts, strict=True)), stream.ordered)
     if single:
         parts = [listed(name, [*options, path], place) for path in paths]
-        return Stream(tuple(line for part in parts for line in part.lines), given.ordered)
+        return Stream(tuple(line for part in parts for line in part.lines), stream.ordered)
     sorts = name == "ls"
-    if not given.ordered and not sorts:
-        found = listed(name, [*options, *paths], place)
-        return Stream(found.lines, ordered=len(found.lines) < 2)
+    if not stream.ordered and not sorts:
+        lines_listed = listed(name, [*options, *paths], place)
+        return Stream(lines_listed.lines, ordered=len(lines_listed.lines) < 2)
     return listed(name, [*options, *paths], place)
 
 

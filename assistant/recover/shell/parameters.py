@@ -72,10 +72,10 @@ class Arithmetic:
     def _next(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
-    def _take(self, wanted: str = "") -> str:
+    def _take(self, expected: str = "") -> str:
         token = self._next()
-        if not token or (wanted and token != wanted):
-            raise Unresolved(wanted or "an expression that ends early")
+        if not token or (expected and token != expected):
+            raise Unresolved(expected or "an expression that ends early")
         self.at += 1
         return token
 
@@ -92,8 +92,8 @@ class Arithmetic:
         name = self._reference() if re.match(r"[A-Za-z_]", self._next()) else ""
         if name and self._next() in ASSIGNS:
             sign = self._take()
-            other = self._chosen()
-            value = other if sign == "=" else _binary(sign[:-1], self._held(name), other)
+            operand = self._chosen()
+            value = operand if sign == "=" else _binary(sign[:-1], self._held(name), operand)
             self.assign(name, str(value))
             return value
         self.at = begin
@@ -147,10 +147,10 @@ class Arithmetic:
         return self._held(name)
 
     def _counted(self, name: str, sign: str, *, before: bool) -> int:
-        held = self._held(name)
-        changed = _wrapped(held + (1 if sign == "++" else -1))
+        value_before = self._held(name)
+        changed = _wrapped(value_before + (1 if sign == "++" else -1))
         self.assign(name, str(changed))
-        return changed if before else held
+        return changed if before else value_before
 
     def _reference(self) -> str:
         """Return a name, with the value of its index."""
@@ -183,18 +183,18 @@ def _wrapped(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _binary(sign: str, left: int, right: int) -> int:
+def _binary(sign: str, a: int, b: int) -> int:
     if sign in ("/", "%"):
-        if not right:
+        if not b:
             raise Unresolved("a division by zero")
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return _wrapped(quotient if sign == "/" else left - quotient * right)
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return _wrapped(quotient if sign == "/" else a - quotient * b)
     if sign in ("<<", ">>"):
-        return _wrapped(left << (right & 63) if sign == "<<" else left >> (right & 63))
+        return _wrapped(a << (b & 63) if sign == "<<" else a >> (b & 63))
     results = {
-        "+": left + right, "-": left - right, "*": left * right, "&": left & right, "|": left | right, "^": left ^ right,
-        "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,
-        "&&": bool(left) and bool(right), "||": bool(left) or bool(right),
+        "+": a + b, "-": a - b, "*": a * b, "&": a & b, "|": a | b, "^": a ^ b,
+        "==": a == b, "!=": a != b, "<": a < b, ">": a > b, "<=": a <= b, ">=": a >= b,
+        "&&": bool(a) and bool(b), "||": bool(a) or bool(b),
     }  # fmt: skip
     return _wrapped(int(results[sign]))
 
@@ -269,8 +269,8 @@ def scalar(shell: ShellState, name: str) -> str | None:
         number = int(name)
         return shell.parameters[number - 1] if 0 < number <= len(shell.parameters) else None
     if name == "#":
-        known = shell.parameters and not any(UNRESOLVED in one for one in shell.parameters)
-        return str(len(shell.parameters)) if known else None  # Slurm may not have kept the arguments
+        parameters_known = shell.parameters and not any(UNRESOLVED in parameter for parameter in shell.parameters)
+        return str(len(shell.parameters)) if parameters_known else None  # Slurm may not have kept the arguments
     if name in shell.tables:
         return element(shell, name, "0")
     if name in shell.arrays:
@@ -283,19 +283,19 @@ def element(shell: ShellState, name: str, key: str) -> str | None:
     table = shell.tables.get(name)
     if table is not None:
         return table.get(key, UNRESOLVED if UNRESOLVED in table else "")
-    held = shell.arrays.get(name)
-    if held is None:
+    items_held = shell.arrays.get(name)
+    if items_held is None:
         return shell.variables.get(name) if key == "0" else None
     number = int(key) if re.fullmatch(r"-?\d{1,9}", key) else None
-    if number is None or any(UNRESOLVED in one for one in held):
-        return _before_unknown(held, number)
-    return held[number] if -len(held) <= number < len(held) else ""
+    if number is None or any(UNRESOLVED in item for item in items_held):
+        return _before_unknown(items_held, number)
+    return items_held[number] if -len(items_held) <= number < len(items_held) else ""
 
 
-def _before_unknown(held: Sequence[str], number: int | None) -> str:
+def _before_unknown(items_held: Sequence[str], number: int | None) -> str:
     """Return an element that stands before all of which it is not known how many words they are."""
-    first = next((place for place, one in enumerate(held) if UNRESOLVED in one), len(held))
-    return held[number] if number is not None and 0 <= number < first else UNRESOLVED
+    first = next((place for place, item in enumerate(items_held) if UNRESOLVED in item), len(items_held))
+    return items_held[number] if number is not None and 0 <= number < first else UNRESOLVED
 
 
 def set_element(shell: ShellState, name: str, key: str, value: str, *, adds: bool = False) -> None:
@@ -304,10 +304,10 @@ def set_element(shell: ShellState, name: str, key: str, value: str, *, adds: boo
         shell.tables[name] = {UNRESOLVED: UNRESOLVED}
         return
     before = (element(shell, name, key) or "") if adds else ""
-    held = shell.arrays.pop(name, None)
+    items_held = shell.arrays.pop(name, None)
     if name not in shell.tables:
-        unknown = any(UNRESOLVED in one for one in held or ())
-        shell.tables[name] = {UNRESOLVED: UNRESOLVED} if unknown else {str(n): one for n, one in enumerate(held or ())}
+        unknown = any(UNRESOLVED in item for item in items_held or ())
+        shell.tables[name] = {UNRESOLVED: UNRESOLVED} if unknown else {str(n): item for n, item in enumerate(items_held or ())}
     if len(shell.tables[name]) < MOST_ITEMS:
         shell.tables[name][key] = before + value
 
@@ -330,8 +330,8 @@ def items(shell: ShellState, name: str) -> list[str] | None:
     """Return all elements of an array in their order; None where there is none of that name."""
     table = shell.tables.get(name)
     if table is None:
-        held = shell.arrays.get(name)
-        return None if held is None else list(held)
+        items_held = shell.arrays.get(name)
+        return None if items_held is None else list(items_held)
     if name in shell.keyed or UNRESOLVED in table:
         return [UNRESOLVED]  # bash gives the values of keys in no order that is promised
     return [table[key] for key in sorted(table, key=int)]
@@ -342,14 +342,14 @@ def _expanded(scanner: Scanner, inside: str, *, quoted: bool) -> list[str]:
         return [_length(scanner, inside[1:])]
     if inside.startswith("!"):
         return _indirect(scanner, inside[1:], quoted=quoted)
-    name, subscript, rest = _head(inside)
+    name, subscript, modifiers = _head(inside)
     values = _values(scanner, name, subscript)
     several = (subscript or name) in COUNTED_SEPARATELY
-    otherwise = OTHERWISE.fullmatch(rest)
-    if not rest or otherwise is None:
+    otherwise = OTHERWISE.fullmatch(modifiers)
+    if not modifiers or otherwise is None:
         if values is None:
             return [UNRESOLVED]
-        changed = _changed(scanner, values, rest, several=several, positional=name in COUNTED_SEPARATELY)
+        changed = _changed(scanner, values, modifiers, several=several, positional=name in COUNTED_SEPARATELY)
         joined = quoted and (subscript or name) == "*"
         return [scanner.shell.variables.get("IFS", " ")[:1].join(changed)] if joined else changed
     return _otherwise(scanner, name, values, otherwise, quoted=quoted)
@@ -377,10 +377,10 @@ def _values(scanner: Scanner, name: str, subscript: str) -> list[str] | None:
     if name in COUNTED_SEPARATELY:
         return list(shell.parameters)
     if subscript in COUNTED_SEPARATELY:
-        held = items(shell, name)
-        if held is None and (value := shell.variables.get(name)) is not None:
+        items_held = items(shell, name)
+        if items_held is None and (value := shell.variables.get(name)) is not None:
             return [value]
-        return held
+        return items_held
     if not subscript:
         value = scalar(shell, name)
         return None if value is None else [value]
@@ -396,45 +396,45 @@ def _from_the_end(shell: ShellState, name: str, subscript: str) -> str:
     last = re.fullmatch(r"\$?\(?\(?\s*(?:\$\{#(\w+)\[[@*]\]\}|#(\w+)\[[@*]\])\s*-\s*1\s*\)?\)?", subscript)
     if last is None or (last[1] or last[2]) != name:
         return ""
-    held = items(shell, name)
-    return "-1" if held and name not in shell.tables else ""
+    items_held = items(shell, name)
+    return "-1" if items_held and name not in shell.tables else ""
 
 
 def _length(scanner: Scanner, inside: str) -> str:
-    name, subscript, rest = _head(inside)
+    name, subscript, modifiers = _head(inside)
     values = _values(scanner, name, subscript)
-    if rest or values is None or any(UNRESOLVED in value for value in values):
+    if modifiers or values is None or any(UNRESOLVED in value for value in values):
         return UNRESOLVED
     return str(len(values) if (subscript or name) in COUNTED_SEPARATELY else len(values[0]))
 
 
 def _indirect(scanner: Scanner, inside: str, *, quoted: bool) -> list[str]:
     """Return `${!NAME}`, what the variable holds whose name NAME holds, and `${!LIST[@]}`, the indexes of an array."""
-    name, subscript, rest = _head(inside)
+    name, subscript, modifiers = _head(inside)
     shell = scanner.shell
     if subscript in COUNTED_SEPARATELY:
-        held = items(shell, name)
-        if rest or held is None or any(UNRESOLVED in one for one in held):
+        items_held = items(shell, name)
+        if modifiers or items_held is None or any(UNRESOLVED in item for item in items_held):
             raise Unresolved(inside)
         table = shell.tables.get(name)
-        return sorted(table, key=int) if table is not None else [str(number) for number in range(len(held))]
+        return sorted(table, key=int) if table is not None else [str(number) for number in range(len(items_held))]
     target = "".join(_values(scanner, name, subscript) or [UNRESOLVED])
     if UNRESOLVED in target or not re.fullmatch(r"[A-Za-z_]\w*(?:\[[\w@*]+\])?|\d+", target):
         raise Unresolved(inside)
-    return _expanded(scanner, target + rest, quoted=quoted)
+    return _expanded(scanner, target + modifiers, quoted=quoted)
 
 
 def _otherwise(scanner: Scanner, name: str, values: list[str] | None, match: re.Match[str], *, quoted: bool) -> list[str]:
     """Return `${X:-other}` and its kin."""
-    colon, sign, other = match.groups()
+    colon, sign, alternative_text = match.groups()
     empty = values is None or (bool(colon) and not "".join(values))
     if sign == "+":
-        return [""] if empty else _words(scanner, other, quoted=quoted)
+        return [""] if empty else _words(scanner, alternative_text, quoted=quoted)
     if not empty:
         return values or [""]
     if sign == "?":
         return [UNRESOLVED]
-    alternative = _words(scanner, other, quoted=quoted)
+    alternative = _words(scanner, alternative_text, quoted=quoted)
     if sign == "=" and re.fullmatch(r"[A-Za-z_]\w*", name):
         scanner.shell.variables[name] = " ".join(alternative)
     return alternative
@@ -446,25 +446,25 @@ def _words(scanner: Scanner, text: str, *, quoted: bool) -> list[str]:
     return [inner.filled()] if quoted else inner.words() or [""]
 
 
-def _changed(scanner: Scanner, values: list[str], rest: str, *, several: bool, positional: bool) -> list[str]:
+def _changed(scanner: Scanner, values: list[str], modifiers: str, *, several: bool, positional: bool) -> list[str]:
     """Return values with what stands behind the name done to each."""
-    if not rest:
+    if not modifiers:
         return values
-    part = SLICE.fullmatch(rest)
+    part = SLICE.fullmatch(modifiers)
     if part is not None:
         return _sliced(scanner, values, part, several=several, positional=positional)
     if any(UNRESOLVED in value or len(value) > MOST_TRIMMED for value in values):
-        raise Unresolved(rest)
-    if rest in CASES:
-        return [CASES[rest](value) for value in values]
-    trims, replaces = TRIMS.fullmatch(rest), REPLACES.fullmatch(rest)
+        raise Unresolved(modifiers)
+    if modifiers in CASES:
+        return [CASES[modifiers](value) for value in values]
+    trims, replaces = TRIMS.fullmatch(modifiers), REPLACES.fullmatch(modifiers)
     if trims is not None:
         pattern = scanner.deeper(trims[2], protecting=True).filled_pattern()
         return [trimmed(value, trims[1], pattern) for value in values]
     if replaces is not None:
         pattern = scanner.deeper(replaces[2], protecting=True).filled_pattern()
         return [_replaced(value, replaces[1], pattern, _plain_text(scanner, replaces[3] or "")) for value in values]
-    raise Unresolved(rest)
+    raise Unresolved(modifiers)
 
 
 def _sliced(scanner: Scanner, values: list[str], part: re.Match[str], *, several: bool, positional: bool) -> list[str]:
@@ -485,13 +485,13 @@ def _plain_text(scanner: Scanner, text: str) -> str:
     return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] == "'" else re.sub(r"\\(.)", r"\1", inner)
 
 
-def _replaced(value: str, where: str, pattern: str, other: str) -> str:
+def _replaced(value: str, anchor: str, pattern: str, replacement: str) -> str:
     """Return a text with what a pattern without `*`, `?` and `[` means replaced."""
-    if re.search(r"[*?\[]", pattern) or UNRESOLVED in pattern + other:
+    if re.search(r"[*?\[]", pattern) or UNRESOLVED in pattern + replacement:
         raise Unresolved(pattern)
     text = plain(pattern)
-    if where == "#":
-        return other + value[len(text) :] if value.startswith(text) else value
-    if where == "%":
-        return value[: len(value) - len(text)] + other if value.endswith(text) else value
-    return value.replace(text, other, -1 if where == "/" else 1)
+    if anchor == "#":
+        return replacement + value[len(text) :] if value.startswith(text) else value
+    if anchor == "%":
+        return value[: len(value) - len(text)] + replacement if value.endswith(text) else value
+    return value.replace(text, replacement, -1 if anchor == "/" else 1)

@@ -36,12 +36,12 @@ class _Record(NamedTuple):
     fields: list[str]
 
 
-def awk(words: list[str], given: Stream, order: Collation) -> Stream:
+def awk(words: list[str], stream: Stream, order: Collation) -> Stream:
     """Return what awk prints of its input.
 
     Args:
         words: Behind its name, without files.
-        given: Its input.
+        stream: Its input.
         order: Not needed: it compares no names.
 
     Raises:
@@ -56,51 +56,53 @@ def awk(words: list[str], given: Stream, order: Collation) -> Stream:
             raise Unresolved("awk -v")
         variables[name] = value
         words = words[:at] + words[at + (1 if words[at] != "-v" else 2) :]
-    options, rest = options_of(words, "", "F")
-    match = PROGRAM.fullmatch(rest[0]) if len(rest) == 1 and len(rest[0]) <= MOST_PROGRAM else None
+    options, operands = options_of(words, "", "F")
+    match = PROGRAM.fullmatch(operands[0]) if len(operands) == 1 and len(operands[0]) <= MOST_PROGRAM else None
     if match is None:
         raise Unresolved(" ".join(words))
     separator = options.get("F", variables.pop("FS", None))
-    records = [_Record(line, at, _fields(line.text, separator)) for at, line in enumerate(given.lines, 1)]
-    chosen = _chosen(records, match["when"].strip(), variables, given)
+    records = [_Record(line, at, _fields(line.text, separator)) for at, line in enumerate(stream.lines, 1)]
+    records_chosen = _chosen(records, match["when"].strip(), variables, stream)
     action = re.fullmatch(r"print\b\s*(.*?)\s*(?:;\s*exit)?", match["action"]) if match["action"] is not None else None
     if match["action"] is not None and action is None:
         raise Unresolved(match["action"])
     if action is not None and action[0].endswith("exit"):
-        chosen = chosen[:1]
-        if not given.ordered and len(given.lines) > 1:
+        records_chosen = records_chosen[:1]
+        if not stream.ordered and len(stream.lines) > 1:
             raise Unresolved("the order of its input")
-    what = action[1] if action is not None else ""
-    return Stream(tuple(replace_text(one.line, _printed(one, what, variables)) for one in chosen), given.ordered)
+    print_text = action[1] if action is not None else ""
+    return Stream(
+        tuple(replace_text(record.line, _printed(record, print_text, variables)) for record in records_chosen), stream.ordered
+    )
 
 
-def _chosen(records: list[_Record], when: str, variables: Mapping[str, str], given: Stream) -> list[_Record]:
+def _chosen(records: list[_Record], when: str, variables: Mapping[str, str], stream: Stream) -> list[_Record]:
     """Return the lines for which a condition holds."""
     if not when:
         return records
     about = re.fullmatch(r"(!?)/((?:\\.|[^/])*)/", when)
     if about is not None:
         pattern = compiled(about[2])
-        return [one for one in records if (pattern.search(one.line.text.encode()) is not None) is not bool(about[1])]
-    if re.search(r"\bF?NR\b|\bEND\b", when) and not given.ordered and len(records) > 1:
+        return [record for record in records if (pattern.search(record.line.text.encode()) is not None) is not bool(about[1])]
+    if re.search(r"\bF?NR\b|\bEND\b", when) and not stream.ordered and len(records) > 1:
         raise Unresolved("the order of its input")
     if when == "END":
         return records[-1:]
     tests = [TEST.fullmatch(part.strip()) for part in when.split("&&")]
     if not all(tests) or "||" in when:
         raise Unresolved(when)
-    return [one for one in records if all(test is not None and _holds(one, test, variables) for test in tests)]
+    return [record for record in records if all(test is not None and _holds(record, test, variables) for test in tests)]
 
 
 def _holds(record: _Record, test: re.Match[str], variables: Mapping[str, str]) -> bool:
-    left, right = (_operand(record, test[side].strip(), variables) for side in ("left", "right"))
+    first_value, right = (_operand(record, test[side].strip(), variables) for side in ("left", "right"))
     if test["sign"] == "~":
         raise Unresolved(test[0])
     quoted = '"' in test["left"] + test["right"]
-    if not quoted and NUMBER.fullmatch(left) and NUMBER.fullmatch(right):
-        first, second = float(left), float(right)
+    if not quoted and NUMBER.fullmatch(first_value) and NUMBER.fullmatch(right):
+        first, second = float(first_value), float(right)
         return _compared(first < second, first == second, test["sign"])
-    return _compared(left < right, left == right, test["sign"])
+    return _compared(first_value < right, first_value == right, test["sign"])
 
 
 def _compared(less: bool, equal: bool, sign: str) -> bool:
@@ -153,15 +155,15 @@ def _fields(text: str, separator: str | None) -> list[str]:
     return [*fields, raw[end:].decode()]
 
 
-def _printed(record: _Record, what: str, variables: Mapping[str, str]) -> str:
-    if not what:
+def _printed(record: _Record, print_text: str, variables: Mapping[str, str]) -> str:
+    if not print_text:
         return record.line.text
     printed = ""
-    for part in PART.findall(what):
+    for part in PART.findall(print_text):
         back = re.fullmatch(r"\$\(NF\s*-\s*(\d+)\)", part)
         if part.startswith('"'):
             if "\\" in part.replace('\\"', "").replace("\\t", ""):
-                raise Unresolved(what)
+                raise Unresolved(print_text)
             printed += part[1:-1].replace('\\"', '"').replace("\\t", "\t")
         elif part == ",":
             printed += " "
@@ -173,7 +175,7 @@ def _printed(record: _Record, what: str, variables: Mapping[str, str]) -> str:
         elif part in ("NR", "NF") or part in variables:
             printed += _operand(record, part, variables)
         elif part.strip():
-            raise Unresolved(what)
+            raise Unresolved(print_text)
     return printed
 
 
@@ -290,12 +292,12 @@ class _Run:
             Unresolved: It is another one, or a command of the script may change what it asks for.
         """
         inner = [plain(word) for word in words if word not in ("[", "[[", "]", "]]", "test")]
-        wanted = inner[:1] != ["!"]
-        inner = inner if wanted else inner[1:]
+        expected = inner[:1] != ["!"]
+        inner = inner if expected else inner[1:]
         if len(inner) != 2 or inner[0] not in ("-n", "-z", "-e", "-f", "-d", "-s"):
             raise Unresolved("a test")
         if inner[0] in ("-n", "-z"):
-            return (bool(inner[1]) is (inner[0] == "-n")) is wanted
+            return (bool(inner[1]) is (inner[0] == "-n")) is expected
         whole = absolute(inner[1], self.folder)
         if self.changes(whole):
             raise Unresolved(whole)
@@ -304,38 +306,38 @@ class _Run:
         entry = self.view.entry(self.view.real(whole))
         kinds = {"-f": entry is not None and not entry.folder, "-d": entry is not None and entry.folder}
         answer = kinds.get(inner[0], entry is not None and (inner[0] != "-s" or entry.size > 0))
-        return answer is wanted
+        return answer is expected
 
-    def _one(self, command: SimpleCommand, given: Stream) -> Stream:
+    def _one(self, command: SimpleCommand, stream: Stream) -> Stream:
         words = list(command.words)
         while words and (words[0] in ("command", "env") or words[0].partition("=")[0] in ("LC_ALL", "LANG", "LC_COLLATE")):
             words.pop(0)
         if not words or words[0] in ("true", ":"):
             return Stream(())
-        name, rest = PurePosixPath(words[0]).name, words[1:]
+        name, operands = PurePosixPath(words[0]).name, words[1:]
         if command.reads:
-            given = self._text(command.reads)
+            stream = self._text(command.reads)
         elif command.given is not None:
-            given = Stream(tuple(Line(line) for line in command.given.split("\n")))
-        here = Place(self.view, self.folder, self.order)
-        if name == "cd" and len(rest) == 1:
-            self.folder = absolute(plain(rest[0]), self.folder)
+            stream = Stream(tuple(Line(line) for line in command.given.split("\n")))
+        place = Place(self.view, self.folder, self.order)
+        if name == "cd" and len(operands) == 1:
+            self.folder = absolute(plain(operands[0]), self.folder)
             return Stream(())
-        if name == "pwd" and not rest:
+        if name == "pwd" and not operands:
             return Stream((Line(self.folder, self.folder),))
-        if name == "cat" and rest:
-            texts = [self._text(plain(word)) for word in rest]
+        if name == "cat" and operands:
+            texts = [self._text(plain(word)) for word in operands]
             return Stream(tuple(line for text in texts for line in text.lines))
         if name == "xargs":
-            return with_arguments([plain(word) for word in rest], given, here)
+            return with_arguments([plain(word) for word in operands], stream, place)
         if name in LISTING:
-            return listed(name, rest, here)
-        named = command.joint != "|" and not command.reads and command.given is None
-        if name in READS and named and len([word for word in rest if not word.startswith("-")]) > READS[name]:
-            given = self._text(plain(rest.pop()))
+            return listed(name, operands, place)
+        file_words = command.joint != "|" and not command.reads and command.given is None
+        if name in READS and file_words and len([word for word in operands if not word.startswith("-")]) > READS[name]:
+            stream = self._text(plain(operands.pop()))
         if name in ("awk", "gawk", "mawk"):
-            return awk([plain(word) for word in rest], given, self.order)
-        return filtered(name, [plain(word) for word in rest], given, self.order)
+            return awk([plain(word) for word in operands], stream, self.order)
+        return filtered(name, [plain(word) for word in operands], stream, self.order)
 
     def _text(self, path: str) -> Stream:
         whole = absolute(path, self.folder)

@@ -109,7 +109,7 @@ class Scanner:
         """Return the operator that stands here, None where none does."""
         if self.text[self.at] == "\n":
             return "\n"
-        return next((one for one in OPERATORS if self.text.startswith(one, self.at)), None)
+        return next((sign for sign in OPERATORS if self.text.startswith(sign, self.at)), None)
 
     def blank(self) -> None:
         """Move over blanks, continued lines and comments."""
@@ -289,12 +289,12 @@ class Scanner:
         if self.shell.container is None:
             commands = simple_commands(self.shell, command)
             folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self._counting_read
-            shown = None
+            printed_text = None
             if commands and UNRESOLVED not in folder:
-                shown = printed(commands, folder=folder, view=view, read=read, changes=self._may_change)
-            if shown is not None:
-                view.origins.update(shown.origins if shown.looked else ())
-                return shown.text
+                printed_text = printed(commands, folder=folder, view=view, read=read, changes=self._may_change)
+            if printed_text is not None:
+                view.origins.update(printed_text.origins if printed_text.looked else ())
+                return printed_text.text
         words = command.split()
         if words == ["pwd"]:
             return self.shell.folder
@@ -339,7 +339,7 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
     commands: list[SimpleCommand] = []
     words: list[str] = []
     joint = reads = ""
-    given: str | None = None
+    input_text: str | None = None
     while True:
         scanner.blank()
         operator = scanner.operator() if scanner.at < len(command) else ";"
@@ -354,8 +354,8 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
             if any(UNRESOLVED in word for word in words):
                 return None
             words = words or (["cat"] if reads else [])  # `$(< file)`
-            commands += [SimpleCommand(tuple(words), joint, reads, given)] if words else []
-            words, reads, given, joint = [], "", None, operator if operator != "\n" else ";"
+            commands += [SimpleCommand(tuple(words), joint, reads, input_text)] if words else []
+            words, reads, input_text, joint = [], "", None, operator if operator != "\n" else ";"
             if beginning >= len(command):
                 return commands
             continue
@@ -370,7 +370,7 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
         if operator == "<":
             reads = target
         elif operator == "<<<":
-            given = target
+            input_text = target
         elif target != "/dev/null" and not target.isdecimal():
             return None
 
@@ -403,8 +403,8 @@ def cut_fields(text: str, separators: str) -> list[str]:
 def field_end(separators: str) -> str:
     """Return the pattern of what ends a field by the separators that `IFS` holds, at least one."""
     blanks = "".join(re.escape(letter) for letter in separators if letter in " \t\n")
-    others = "".join(re.escape(letter) for letter in separators if letter not in " \t\n")
-    if not others:
+    plain_letters = "".join(re.escape(letter) for letter in separators if letter not in " \t\n")
+    if not plain_letters:
         return f"[{blanks}]+"
     around = f"[{blanks}]*" if blanks else ""
-    return f"{around}[{others}]{around}" + (f"|[{blanks}]+" if blanks else "")
+    return f"{around}[{plain_letters}]{around}" + (f"|[{blanks}]+" if blanks else "")

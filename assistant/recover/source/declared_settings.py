@@ -59,7 +59,11 @@ class DeclaredOption(NamedTuple):
 
 def note_declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, DeclaredOption]) -> None:
     """Note one argument of argparse."""
-    names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    names = [
+        node_positional.value
+        for node_positional in call.positional
+        if isinstance(node_positional, ast.Constant) and isinstance(node_positional.value, str)
+    ]
     if not names:
         return
     dest = call.keywords.get("dest")

@@ -50,9 +50,9 @@ def has_another_source(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether what a call loads is an option's value or, without it, something that the program itself looks up."""
     node = call.positional[0] if call.positional else None
     values = source.names.get(node.id, []) if isinstance(node, ast.Name) else []
-    options = [one for one in values if isinstance(one, ast.Attribute)]
-    others = [one for one in values if not isinstance(one, ast.Attribute | ast.Constant | ast.Name)]
-    return bool(options and others)
+    options = [value for value in values if isinstance(value, ast.Attribute)]
+    other_values = [value for value in values if not isinstance(value, ast.Attribute | ast.Constant | ast.Name)]
+    return bool(options and other_values)
 
 
 def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, frozenset[str]]]:
@@ -63,7 +63,7 @@ def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, fro
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     parameters = [[*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs] for node in functions]
-    return [(node.name, frozenset(one.arg for one in own)) for node, own in zip(functions, parameters, strict=True)]
+    return [(node.name, frozenset(argument.arg for argument in own)) for node, own in zip(functions, parameters, strict=True)]
 
 
 def only_if_there(source: TrainerSource, call: SourceCall) -> bool:
@@ -82,13 +82,17 @@ def only_if_there(source: TrainerSource, call: SourceCall) -> bool:
         if not isinstance(test, ast.If) or test.lineno > call.line or not PRESENT.search(ast.unparse(test.test)):
             continue
         about = {
-            one.id if isinstance(one, ast.Name) else one.attr for one in ast.walk(test) if isinstance(one, ast.Name | ast.Attribute)
+            name_node.id if isinstance(name_node, ast.Name) else name_node.attr
+            for name_node in ast.walk(test)
+            if isinstance(name_node, ast.Name | ast.Attribute)
         }
         last = test.body[-1]
         if isinstance(last, ast.Return | ast.Raise | ast.Continue) and names & about:
             return True  # it leaves where nothing is there
-        given = {one.id for one in ast.walk(test) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-        if names & given:
+        names_bound = {
+            name_node.id for name_node in ast.walk(test) if isinstance(name_node, ast.Name) and isinstance(name_node.ctx, ast.Store)
+        }
+        if names & names_bound:
             return True
     return False
 
@@ -126,8 +130,8 @@ def is_after_training(program: JobProgram, source: TrainerSource, line: int, tra
         return True
     if function is None:
         return False
-    uses = [(one, call) for one in program.sources for call in one.called(function.name)]
-    return bool(uses) and all(is_after_training(program, one, call.line, training, depth + 1) for one, call in uses)
+    uses = [(source, call) for source in program.sources for call in source.called(function.name)]
+    return bool(uses) and all(is_after_training(program, caller, call.line, training, depth + 1) for caller, call in uses)
 
 
 def training_functions(program: JobProgram) -> frozenset[str]:
@@ -137,13 +141,15 @@ def training_functions(program: JobProgram) -> frozenset[str]:
         for name, nodes in source.functions.items():
             functions.setdefault(name, []).extend(nodes)
     single = {name: nodes[0] for name, nodes in functions.items() if len(nodes) == 1 and name != "forward"}
-    steps = frozenset(name for name, node in single.items() if any(_called(one) & STEPS for one in node.body)) | STEPS
+    steps = frozenset(name for name, node in single.items() if any(_called(statement) & STEPS for statement in node.body)) | STEPS
     training: frozenset[str] = frozenset()
     for _ in range(MOST_CALLERS):
-        found = frozenset(name for name, node in single.items() if any(_trains(one, training, steps) for one in node.body))
-        if found == training:
+        trainers = frozenset(
+            name for name, node in single.items() if any(_trains(statement, training, steps) for statement in node.body)
+        )
+        if trainers == training:
             break
-        training = found
+        training = trainers
     return training
 
 
@@ -183,7 +189,7 @@ def _trains(statement: ast.stmt, training: Collection[str], steps: Collection[st
 
 
 def _called(node: ast.AST) -> set[str]:
-    return {dotted(one.func).rpartition(".")[2] for one in ast.walk(node) if isinstance(one, ast.Call)}
+    return {dotted(inner.func).rpartition(".")[2] for inner in ast.walk(node) if isinstance(inner, ast.Call)}
 
 
 def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
@@ -227,7 +233,9 @@ def free_words(program: JobProgram) -> list[str]:
     words = program.launch.arguments
     before = ("=", *words)
     return [
-        word for word, other in zip(words, before, strict=False) if "=" in other or not (other.startswith("-") or other.isupper())
+        word
+        for word, word_before in zip(words, before, strict=False)
+        if "=" in word_before or not (word_before.startswith("-") or word_before.isupper())
     ]
 
 

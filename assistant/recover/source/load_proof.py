@@ -88,18 +88,18 @@ def megatron(program: JobProgram) -> ResumeWay | None:
 def nemo_or_composer(program: JobProgram) -> ResumeWay | None:
     """Return what `resume_if_exists` or `autoresume` say; None where neither is given."""
     for option, calls in (("resume_if_exists", ("AutoResume", "exp_manager")), ("autoresume", ("Trainer",))):
-        given = program.option(option)
-        value = given.value if given is not None else None
-        where = given.where if given is not None else option
+        option_set = program.option(option)
+        value = option_set.value if option_set is not None else None
+        call_place = option_set.where if option_set is not None else option
         for call in program.calls:
             if call.method in calls and option in call.keywords and (source := _source_of(program, call)) is not None:
-                found = source.value(call.keywords[option])
-                value, where = str(found).lower(), f"{option}= in {file_name(source)}, line {call.line}"
+                call_value = source.value(call.keywords[option])
+                value, call_place = str(call_value).lower(), f"{option}= in {file_name(source)}, line {call.line}"
         if value is not None:
             if value.lower() != "true":
-                return ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+                return ResumeWay(ResumeMeans.NONE, f"{call_place} is {value}")
             # NVIDIA/NeMo, lightning/resume.py and utils/exp_manager.py: only `*last`, and 0 or an error where there is none
-            return ResumeWay(ResumeMeans.NEWEST, where, ending="last" if option == "resume_if_exists" else "")
+            return ResumeWay(ResumeMeans.NEWEST, call_place, ending="last" if option == "resume_if_exists" else "")
     return None
 
 
@@ -137,8 +137,8 @@ def argued(way: ResumeWay, script: str, programs: Sequence[JobProgram]) -> Resum
 def nanogpt(program: JobProgram) -> ResumeWay | None:
     """Return what `init_from` of nanoGPT and its kin says; None where a program has none."""
     option = program.option("init_from")
-    named = program.source.named("init_from") if program.source is not None else UNKNOWN
-    value = option.value if option is not None else named if isinstance(named, str) else None
+    init_value = program.source.named("init_from") if program.source is not None else UNKNOWN
+    value = option.value if option is not None else init_value if isinstance(init_value, str) else None
     if value is None or not re.fullmatch(r"scratch|resume|gpt2[\w-]*", value):
         return None
     by = option.where if option is not None else f"init_from in {program.name}"
@@ -175,13 +175,13 @@ def keras(program: JobProgram) -> ResumeWay | None:
         fits = [call for call in source.called("fit") if "callbacks" in call.keywords]
         if backup is None or not fits:
             continue
-        where = f"{backup.method}() in {file_name(source)}, line {backup.line}"
+        call_place = f"{backup.method}() in {file_name(source)}, line {backup.line}"
         handed = any(backup.method in source.text_of(call.keywords["callbacks"]) for call in fits)
         folder = source.value(backup.keywords.get("backup_dir") or next(iter(backup.positional), None))
         several = len(list(source.called("fit", "BackupAndRestore"))) > 2 or any(in_loop(source, call.line) for call in fits)
         if backup.conditions or not handed or several or not isinstance(folder, str) or UNRESOLVED in folder:
-            return ResumeWay(ResumeMeans.UNKNOWN, f"{where}, and whether each fit() takes it is known only when it runs")
-        return ResumeWay(ResumeMeans.NEWEST, where, prefix=KERAS_WEIGHTS)
+            return ResumeWay(ResumeMeans.UNKNOWN, f"{call_place}, and whether each fit() takes it is known only when it runs")
+        return ResumeWay(ResumeMeans.NEWEST, call_place, prefix=KERAS_WEIGHTS)
     return None
 
 
@@ -192,8 +192,12 @@ def trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterator
     for source in program.sources:
         for call in source.called(method):
             base = call.name.rpartition(".")[0]
-            made = [one for one in source.names.get(base, ()) if isinstance(one, ast.Call)]
-            if "trainer" in base.lower() or any("Trainer" in ast.unparse(one.func) for one in made):
+            constructor_calls = [
+                assigned_value for assigned_value in source.names.get(base, ()) if isinstance(assigned_value, ast.Call)
+            ]
+            if "trainer" in base.lower() or any(
+                "Trainer" in ast.unparse(assigned_call.func) for assigned_call in constructor_calls
+            ):
                 yield source, call
 
 

@@ -40,7 +40,7 @@ def newest_picks(program: JobProgram) -> list[tuple[TrainerSource, SourceCall]]:
 
     A listing of another folder than it saves to, or of which anything is deleted afterwards, counts for nothing.
     """
-    folders = [one.folder for one in save_folders([program])]
+    folders = [folder.folder for folder in save_folders([program])]
     return [
         (source, call)
         for source in program.sources
@@ -152,28 +152,28 @@ def _newest_of(tree: ast.AST, holder: ast.AST, names: set[str]) -> list[ast.expr
 
 def _goes_on_there(tree: ast.AST, newest: Sequence[ast.expr]) -> bool:
     """Tell whether the newest is where a loop begins or what a call loads; one that is only shown is neither."""
-    held: set[str] = set()
+    names_held: set[str] = set()
 
     def holds(node: ast.AST) -> bool:
         names = {
-            one.id if isinstance(one, ast.Name) else one.attr for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)
+            ref.id if isinstance(ref, ast.Name) else ref.attr for ref in ast.walk(node) if isinstance(ref, ast.Name | ast.Attribute)
         }
-        return bool(names & held) or any(inner is one for inner in ast.walk(node) for one in newest)
+        return bool(names & names_held) or any(inner is pick for inner in ast.walk(node) for pick in newest)
 
     for _ in range(MOST_ROUNDS):
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and holds(node.value):
-                held |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+                names_held |= {target.id for target in node.targets if isinstance(target, ast.Name)}
             elif isinstance(node, ast.FunctionDef) and any(
                 isinstance(inner, ast.Return) and inner.value is not None and holds(inner.value) for inner in ast.walk(node)
             ):
-                held.add(node.name)
+                names_held.add(node.name)
     for node in ast.walk(tree):
         if isinstance(node, ast.While) and holds(node.test):
             return True
         if isinstance(node, ast.Call) and GOES_ON.search(dotted(node.func).rpartition(".")[2]):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if any(holds(one) for one in given):
+            arguments_passed = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if any(holds(argument) for argument in arguments_passed):
                 return True
     return False
 
@@ -230,11 +230,11 @@ def newest_choice(program: JobProgram, source: TrainerSource, node: ast.expr) ->
     choice = _Reader(source).read(node, {})
     if choice is None or choice.kind is not Kind.NEWEST or not choice.folders:
         return None
-    saved = {Path(normal(str(one.folder))) for one in save_folders([program])}
-    outside = [program.launch.outside(one) for one in choice.folders if one != UNRESOLVED]
-    if any(one is None or Path(normal(str(one))) not in saved for one in outside):
+    saved = {Path(normal(str(folder.folder))) for folder in save_folders([program])}
+    outside = [program.launch.outside(folder) for folder in choice.folders if folder != UNRESOLVED]
+    if any(folder is None or Path(normal(str(folder))) not in saved for folder in outside):
         return None
-    return None if any(BASE_NAMES.search(one) for one in choice.folders) else choice
+    return None if any(BASE_NAMES.search(folder) for folder in choice.folders) else choice
 
 
 class _Reader:
@@ -256,7 +256,7 @@ class _Reader:
         if isinstance(node, ast.Attribute) and node.attr in ("name", "path"):
             return self.read(node.value, bound, depth + 1)
         if isinstance(node, ast.IfExp):
-            return _agreed([self.read(one, bound, depth + 1) for one in (node.body, node.orelse)])
+            return _agreed([self.read(branch, bound, depth + 1) for branch in (node.body, node.orelse)])
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
             return self._comprehension(node, bound, depth)
         if isinstance(node, ast.Subscript):
@@ -278,7 +278,7 @@ class _Reader:
         if any(call.name.rpartition(".")[0] == name and call.method in MUTATIONS for call in self._source.calls):
             return None
         self._open.append(name)
-        read = [self.read(one, bound, depth + 1) for one in values if not _made_from(name, one)]
+        read = [self.read(value, bound, depth + 1) for value in values if not _made_from(name, value)]
         self._open.pop()
         choice = _agreed(read) if read else None
         for value in values:
@@ -297,14 +297,14 @@ class _Reader:
         return reader.read(value, bound, depth + 1)
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, bound: Bound, depth: int) -> Choice | None:
-        made = node.generators[0]
-        listed = self.read(made.iter, bound, depth + 1)
-        if len(node.generators) > 1 or listed is None or listed.kind is Kind.NEWEST or not isinstance(made.target, ast.Name):
+        generator = node.generators[0]
+        listed = self.read(generator.iter, bound, depth + 1)
+        if len(node.generators) > 1 or listed is None or listed.kind is Kind.NEWEST or not isinstance(generator.target, ast.Name):
             return None
-        element, name = node.elt, made.target.id
+        element, name = node.elt, generator.target.id
         if isinstance(element, ast.Tuple) or not _made_from(name, element):
             return None
-        for test in made.ifs:
+        for test in generator.ifs:
             prefix = _filter_prefix(test)
             if prefix is None:
                 return None
@@ -337,23 +337,23 @@ class _Reader:
 
     def _formatted(self, node: ast.JoinedStr, bound: Bound, depth: int) -> Choice | None:
         """Return the choice in `f"{folder}/step_{newest}"`."""
-        parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
-        choices = [self.read(one, bound, depth + 1) for one in parts]
-        chosen = [place for place, one in enumerate(choices) if one is not None and one.kind is Kind.NEWEST]
-        if len(chosen) != 1:
+        parts = [value.value if isinstance(value, ast.FormattedValue) else value for value in node.values]
+        choices = [self.read(part, bound, depth + 1) for part in parts]
+        newest_places = [place for place, choice in enumerate(choices) if choice is not None and choice.kind is Kind.NEWEST]
+        if len(newest_places) != 1:
             return None
-        before = self._text(ast.JoinedStr(node.values[: chosen[0]]), bound)
-        choice = choices[chosen[0]]
+        before = self._text(ast.JoinedStr(node.values[: newest_places[0]]), bound)
+        choice = choices[newest_places[0]]
         if choice is None:
             return None
         if before is None:
-            return replace(choice, folders=(*choice.folders, UNRESOLVED)) if chosen[0] else choice
+            return replace(choice, folders=(*choice.folders, UNRESOLVED)) if newest_places[0] else choice
         folder = before.rpartition("/")[0]
         return replace(choice, folders=(*choice.folders, folder)) if folder else choice
 
     def _call(self, node: ast.Call, bound: Bound, depth: int) -> Choice | None:
         name, method = dotted(node.func), dotted(node.func).rpartition(".")[2]
-        keywords = {one.arg: one.value for one in node.keywords if one.arg}
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
         if method in ("glob", "iglob", "rglob", "listdir", "iterdir", "scandir"):
             return self._listing(node, method, bound)
         if name in ("list", "str", "Path", "pathlib.Path", "os.path.abspath", "os.fspath") and len(node.args) == 1:
@@ -397,10 +397,10 @@ class _Reader:
         if len(functions) != 1 or f"{functions[0].name}()" in self._open:
             return None
         function = functions[0]
-        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args) if one.arg not in ("self", "cls")]
-        given = {**dict(zip(names, node.args, strict=False)), **keywords}
-        inner = {name: _with(value, bound) for name, value in given.items()}
-        returns = [one.value for one in ast.walk(function) if isinstance(one, ast.Return)]
+        names = [node.arg for node in (*function.args.posonlyargs, *function.args.args) if node.arg not in ("self", "cls")]
+        bindings = {**dict(zip(names, node.args, strict=False)), **keywords}
+        inner = {name: _with(value, bound) for name, value in bindings.items()}
+        returns = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
         self._open.append(f"{function.name}()")
         read = [NONE_CHOSEN if one is None else self.read(one, inner, depth + 1) for one in returns]
         self._open.pop()
@@ -419,18 +419,18 @@ class _Reader:
             functions = self._source.functions.get(key.id, []) if isinstance(key, ast.Name) else []
             written = ast.unparse(functions[0] if len(functions) == 1 else key)
             if len(functions) == 1:
-                results = [one.value for one in ast.walk(functions[0]) if isinstance(one, ast.Return)]
+                results = [inner.value for inner in ast.walk(functions[0]) if isinstance(inner, ast.Return)]
             else:
                 results = [key.body] if isinstance(key, ast.Lambda) else [ast.Call(key, [], [])]
-            directions = {_direction(one) for one in results if one is not None}
+            directions = {_direction(result) for result in results if result is not None}
             if BY_QUALITY.search(written) or None in results or directions not in ({1}, {-1}):
                 return None
             down = down != (directions == {-1})
         return replace(listed, kind=Kind.DESCENDING if down else Kind.ASCENDING)
 
     def _folders(self, parts: Sequence[ast.expr], bound: Bound) -> tuple[str, ...]:
-        texts = [self._text(one, bound) for one in parts]
-        return ("/".join(one.rstrip("/") or "/" for one in texts if one) if all(texts) else UNRESOLVED,)
+        texts = [self._text(part, bound) for part in parts]
+        return ("/".join(text.rstrip("/") or "/" for text in texts if text) if all(texts) else UNRESOLVED,)
 
     def _text(self, node: ast.expr, bound: Bound) -> str | None:
         value = self._source.value(_with(node, bound))
@@ -439,16 +439,16 @@ class _Reader:
 
 def _agreed(choices: Collection[Choice | None]) -> Choice | None:
     """Return the choice that several values of a name all make; those that choose nothing are passed over."""
-    made = {one for one in choices if one is not None and one.kind is not Kind.NOTHING}
-    if None in choices or len(made) > 1:
+    choices_made = {choice for choice in choices if choice is not None and choice.kind is not Kind.NOTHING}
+    if None in choices or len(choices_made) > 1:
         return None
-    return made.pop() if made else NONE_CHOSEN
+    return choices_made.pop() if choices_made else NONE_CHOSEN
 
 
 def _direction(key: ast.expr) -> int | None:
     """Return 1 for the value of a key that grows with step or time, -1 for one that falls; None where that is not proven."""
     if isinstance(key, ast.IfExp):
-        branches = [one for one in (key.body, key.orelse) if not isinstance(one, ast.Constant | ast.UnaryOp)]
+        branches = [branch for branch in (key.body, key.orelse) if not isinstance(branch, ast.Constant | ast.UnaryOp)]
         return _direction(branches[0]) if len(branches) == 1 else None
     if isinstance(key, ast.Tuple):
         return _direction(key.elts[0]) if key.elts else None
@@ -461,7 +461,7 @@ def _direction(key: ast.expr) -> int | None:
 
 def _made_from(name: str, node: ast.expr) -> bool:
     """Tell whether an expression uses a name."""
-    return any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
+    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
 
 
 def _filter_prefix(test: ast.expr) -> str | None:
@@ -469,10 +469,10 @@ def _filter_prefix(test: ast.expr) -> str | None:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return ""
     if isinstance(test, ast.BoolOp):
-        parts = [_filter_prefix(one) for one in test.values]
+        parts = [_filter_prefix(value) for value in test.values]
         if not isinstance(test.op, ast.And) or None in parts:
             return None
-        return next((one for one in parts if one), "")
+        return next((part for part in parts if part), "")
     if isinstance(test, ast.Compare):
         if isinstance(test.ops[0], ast.NotIn):
             return ""

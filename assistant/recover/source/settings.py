@@ -137,30 +137,30 @@ def lost_variables(job: Job) -> str:
     for program in programs:
         for name, place in _read_by(program):
             places.setdefault(name, place)
-    made = {name for program in programs for name in program.launch.variables}
+    names_made = {name for program in programs for name in program.launch.variables}
     for path, text in reader.texts.items():
         if text and PurePosixPath(path).suffix in CONFIGS:
             places |= {
                 name: PurePosixPath(path).name
                 for name in variables_in_config(text)
-                if name not in made and not _is_usual(name) and name not in places
+                if name not in names_made and not _is_usual(name) and name not in places
             }
     if not places:
         return ""
-    shown = ", ".join(f"{name} ({place})" for name, place in list(places.items())[:MOST_NAMED])
-    said = _printed(job, list(places)[:MOST_NAMED])
+    listing = ", ".join(f"{name} ({place})" for name, place in list(places.items())[:MOST_NAMED])
+    printed_values = _printed(job, list(places)[:MOST_NAMED])
     return (
-        f"its program takes {shown} from the shell of its submission, which Slurm keeps only with AccountingStoreFlags=job_env"
-        f"{said}"
+        f"its program takes {listing} from the shell of its submission, which Slurm keeps only with AccountingStoreFlags=job_env"
+        f"{printed_values}"
     )
 
 
 def _read_by(program: JobProgram) -> Iterator[tuple[str, str]]:
     """Yield the variables that a program reads and its script does not set, each with the file."""
-    given = {word.partition("=")[0] for word in program.launch.words if "=" in word} | set(program.launch.variables)
-    found = [(name, source) for source in program.sources for name in variables_in_source(source)]
-    for name, source in found:
-        if name not in given and not _is_usual(name):
+    words_given = {word.partition("=")[0] for word in program.launch.words if "=" in word} | set(program.launch.variables)
+    reads = [(name, source) for source in program.sources for name in variables_in_source(source)]
+    for name, source in reads:
+        if name not in words_given and not _is_usual(name):
             yield name, PurePosixPath(source.path).name
 
 
@@ -180,8 +180,8 @@ def variables_in_source(source: TrainerSource) -> list[str]:
         if key is not None:
             name = source.value(key)
             read.setdefault(name if isinstance(name, str) and re.fullmatch(r"\w{1,100}", name) else BY_NAME)
-    made = set(_made(source, tree))
-    return [name for name in read if name not in made]
+    names_made = set(_made(source, tree))
+    return [name for name in read if name not in names_made]
 
 
 def key_read(source: TrainerSource, node: ast.AST) -> ast.expr | None:
@@ -203,8 +203,8 @@ def _is_environ(source: TrainerSource, node: ast.expr) -> bool:
     name = dotted(node)
     if name in ("os.environ", "environ", "os.environb"):
         return True
-    given = source.names.get(name, ())
-    return any(dotted(one) in ("os.environ", "environ") or _copies_environ(one) for one in given)
+    values_bound = source.names.get(name, ())
+    return any(dotted(value) in ("os.environ", "environ") or _copies_environ(value) for value in values_bound)
 
 
 def _copies_environ(node: ast.expr) -> bool:
@@ -241,16 +241,16 @@ def variables_in_config(text: str) -> list[str]:
 
 def _printed(job: Job, names: Iterable[str]) -> str:
     """Return what the log shows of such values, for the person who submits the job by hand."""
-    said: dict[str, str] = {}
+    printed_values: dict[str, str] = {}
     patterns = {name: re.compile(PRINTED.format(name=re.escape(name))) for name in names if name != BY_NAME}
     for line in log_lines(job, most_bytes=1 << 20):
         for name, pattern in patterns.items():
-            if name not in said and (match := pattern.search(line.text[:1000])) is not None:
-                said[name] = match[1]
-        if len(said) == len(patterns):
+            if name not in printed_values and (match := pattern.search(line.text[:1000])) is not None:
+                printed_values[name] = match[1]
+        if len(printed_values) == len(patterns):
             break
-    shown = ", ".join(f"{name}={value}" for name, value in said.items())
-    return f"; its log says {shown}, which nobody has checked" if said else ""
+    names_shown = ", ".join(f"{name}={value}" for name, value in printed_values.items())
+    return f"; its log says {names_shown}, which nobody has checked" if printed_values else ""
 
 
 Read = Callable[[str], str | None]

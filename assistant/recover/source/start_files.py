@@ -178,10 +178,13 @@ class _Flow:
                 self.holders |= {("", name), (".", name)}
 
     def _into(self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> None:
-        names = [one.arg for one in function.args.args]
+        names = [arg.arg for arg in function.args.args]
         names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-        given = [*zip(names, call.args, strict=False), *((one.arg, one.value) for one in call.keywords if one.arg)]
-        self.holders |= {(function.name, name) for name, value in given if self._holds(value)}
+        arguments_passed = [
+            *zip(names, call.args, strict=False),
+            *((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg),
+        ]
+        self.holders |= {(function.name, name) for name, value in arguments_passed if self._holds(value)}
 
     def _holds(self, node: ast.expr) -> bool:
         """Tell whether an expression is the path of a tracker, as far as the text shows."""
@@ -205,7 +208,9 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.e
 
 
 def _for_reading(call: ast.Call, place: int) -> bool:
-    node = next((one.value for one in call.keywords if one.arg == "mode"), call.args[place] if len(call.args) > place else None)
+    node = next(
+        (keyword.value for keyword in call.keywords if keyword.arg == "mode"), call.args[place] if len(call.args) > place else None
+    )
     mode = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "r"
     return not set(mode) & set("wax") or "+" in mode
 

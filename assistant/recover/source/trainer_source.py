@@ -79,18 +79,21 @@ class TrainerSource:
         if isinstance(node, ast.Attribute):
             return self.options.get(node.attr, UNKNOWN)
         if isinstance(node, ast.JoinedStr):
-            parts = [self._formatted(one, depth) for one in node.values]
-            return "".join(UNRESOLVED if one is UNKNOWN else str(one) for one in parts)
+            parts = [self._formatted(value, depth) for value in node.values]
+            return "".join(UNRESOLVED if part is UNKNOWN else str(part) for part in parts)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div):
-            left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-            if not isinstance(left, str):
+            first_operand, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+            if not isinstance(first_operand, str):
                 return UNKNOWN
             right = right if isinstance(right, str) else UNRESOLVED
-            return left + right if isinstance(node.op, ast.Add) else str(PurePosixPath(left) / right)
+            return first_operand + right if isinstance(node.op, ast.Add) else str(PurePosixPath(first_operand) / right)
         if isinstance(node, ast.Subscript):
             return self._subscript(node, depth)
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
-            return next((found for one in node.values if (found := self.value(one, depth + 1)) not in (None, "", False)), None)
+            return next(
+                (value_there for value in node.values if (value_there := self.value(value, depth + 1)) not in (None, "", False)),
+                None,
+            )
         return self._call_value(node, depth) if isinstance(node, ast.Call) else UNKNOWN
 
     def _formatted(self, node: ast.expr, depth: int) -> Any:
@@ -107,17 +110,17 @@ class TrainerSource:
 
     def named(self, name: str, depth: int = 0) -> Any:
         """Return the value of a plain name; UNKNOWN where it is given several that differ."""
-        given = self.names.get(name)
-        if not given:
+        nodes_bound = self.names.get(name)
+        if not nodes_bound:
             return self.options.get(name, UNKNOWN)
         if name in self.open_names:
             return UNKNOWN
         self.open_names.add(name)
         try:
-            values = [self.value(one, depth + 1) for one in given[:8]]
+            values = [self.value(node_bound, depth + 1) for node_bound in nodes_bound[:8]]
         finally:
             self.open_names.discard(name)
-        return values[0] if all(type(one) is type(values[0]) and one == values[0] for one in values) else UNKNOWN
+        return values[0] if all(type(value) is type(values[0]) and value == values[0] for value in values) else UNKNOWN
 
     def _subscript(self, node: ast.Subscript, depth: int) -> Any:
         of, key = dotted(node.value), self.value(node.slice, depth + 1)
@@ -129,7 +132,7 @@ class TrainerSource:
 
     def _call_value(self, node: ast.Call, depth: int) -> Any:
         name = dotted(node.func)
-        values = [self.value(one, depth + 1) for one in node.args]
+        values = [self.value(arg, depth + 1) for arg in node.args]
         if name in (
             "os.path.join",
             "path.join",
@@ -140,8 +143,12 @@ class TrainerSource:
             "os.path.abspath",
             "os.path.expanduser",
         ):
-            known = bool(values) and isinstance(values[0], str)
-            return str(PurePosixPath(*(one if isinstance(one, str) else UNRESOLVED for one in values))) if known else UNKNOWN
+            path_known = bool(values) and isinstance(values[0], str)
+            return (
+                str(PurePosixPath(*(value if isinstance(value, str) else UNRESOLVED for value in values)))
+                if path_known
+                else UNKNOWN
+            )
         if name in ("os.environ.get", "os.getenv", "environ.get") and values and isinstance(values[0], str):
             return self.environment.get(values[0], values[1] if len(values) > 1 else None)
         if name in ("int", "float", "bool") and len(values) == 1:
@@ -153,7 +160,7 @@ class TrainerSource:
         written = [ast.unparse(node)]
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and inner.id in self.names:
-                written += [ast.unparse(one)[:2000] for one in self.names[inner.id][:8]]
+                written += [ast.unparse(name)[:2000] for name in self.names[inner.id][:8]]
         return " ".join(written)
 
     def called(self, *methods: str) -> Iterator[SourceCall]:
@@ -221,9 +228,9 @@ def _named_values(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.
         if isinstance(lower, int) and lower >= 0:
             values = [ast.Subscript(value.value, ast.Constant(lower + place), ast.Load()) for place in range(len(names))]
     if len(values) == len(names):
-        for name, one in zip(names, values, strict=True):
+        for name, value_bound in zip(names, values, strict=True):
             if isinstance(name, ast.Name):
-                yield name.id, one
+                yield name.id, value_bound
 
 
 def _bound_by(node: ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.Delete) -> set[str]:
@@ -234,7 +241,7 @@ def _bound_by(node: ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.
         targets = [node.optional_vars] if node.optional_vars is not None else []
     else:
         targets = [node.target]
-    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
 
 
 def _collect(source: TrainerSource, tree: ast.Module) -> None:
@@ -245,10 +252,10 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
         if count > MOST_NODES:
             return
         if isinstance(node, ast.Import):
-            source.modules += [one.name for one in node.names]
+            source.modules += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            source.modules += [base, *(f"{base}.{one.name}" for one in node.names)]
+            source.modules += [base, *(f"{base}.{name.name}" for name in node.names)]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             source.functions.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.Delete):
@@ -262,7 +269,7 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             source.names.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, ast.Call):
-            keywords = {one.arg: one.value for one in node.keywords if one.arg}
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
             call = SourceCall(dotted(node.func), node.lineno, tuple(node.args), keywords)
             source.calls.append(call)
             if call.method == "add_argument":
@@ -386,7 +393,7 @@ def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
         answer = truth(source, test.operand, depth + 1)
         return None if answer is None else not answer
     if isinstance(test, ast.BoolOp):
-        answers = [truth(source, one, depth + 1) for one in test.values]
+        answers = [truth(source, value, depth + 1) for value in test.values]
         decides = isinstance(test.op, ast.Or)
         if decides in answers:
             return decides
@@ -401,13 +408,13 @@ def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
     return None if value is UNKNOWN or (isinstance(value, str) and UNRESOLVED in value) else bool(value)
 
 
-def _compared(left: Any, sign: ast.cmpop, right: Any) -> bool | None:
-    if any(one is UNKNOWN or (isinstance(one, str) and UNRESOLVED in one) for one in (left, right)):
+def _compared(first_operand: Any, sign: ast.cmpop, right: Any) -> bool | None:
+    if any(operand is UNKNOWN or (isinstance(operand, str) and UNRESOLVED in operand) for operand in (first_operand, right)):
         return None
     if isinstance(sign, ast.Is | ast.Eq):
-        return bool(left == right)
+        return bool(first_operand == right)
     if isinstance(sign, ast.IsNot | ast.NotEq):
-        return bool(left != right)
+        return bool(first_operand != right)
     return None
 
 
