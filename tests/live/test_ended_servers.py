@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from assistant.engine.outages import OutageLimits
 from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
-from assistant.records import IncidentState, JobState
+from assistant.records import EventKind, IncidentState, JobState
 from assistant.recover import verify
 from assistant.wiring import build
 from tests.live.conftest import TORCH, DevCluster, until
@@ -76,7 +77,23 @@ for step in range(first, 2000):
 """
 
 
-REREADING = CLIENT.replace("for attempt in range(tries):", "for attempt in range(tries):\n        url = open('url.txt').read().strip()")
+KEEPING = SERVER.replace(
+    "        body =", "        answers[text] = 1\n        json.dump(answers, open('answers.json', 'w'))\n        body ="
+).replace("class Handler", "answers = {}\nclass Handler")
+TWO_SERVERS = CLIENT.replace("reward('x' * step)}", "reward('x' * step)} judged {judge(step)}").replace(
+    "saves = sorted",
+    """def judge(step):
+    global url
+    own, url = url, sys.argv[3]
+    try:
+        return reward("y" * step)
+    finally:
+        url = own
+saves = sorted""",
+)
+REREADING = CLIENT.replace(
+    "for attempt in range(tries):", "for attempt in range(tries):\n        url = open('url.txt').read().strip()"
+)
 
 
 @pytest.fixture
@@ -85,8 +102,9 @@ def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(verify, "STATELESS_S", 5.0)
     clock = SystemClock()
     settings = devcluster.settings(tmp_path, watch=WatchSettings(poll_s=1, hang_after_s=20))
-    made = build(settings, clock=clock, policy=replace(load_policy(), mode=Mode.ACT, kill_switch=(tmp_path / "stop",)),
-                 since=clock.now())
+    made = build(
+        settings, clock=clock, policy=replace(load_policy(), mode=Mode.ACT, kill_switch=(tmp_path / "stop",)), since=clock.now()
+    )
     made.outages.limits = OutageLimits(settle_s=1.0)
     yield made
     made.store.close()
@@ -96,18 +114,30 @@ def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 class Pair:
     """A server, a training that asks it, and the node of the server."""
 
-    def __init__(self, owner: Owner, *, port: int = 8000, tries: int = 100_000, url: str = "$(cat url.txt)") -> None:
+    def __init__(self, owner: Owner, *, port: int = 8000, tries: int = 100_000, url: str = "$(cat url.txt)",
+                 server: str = SERVER, judge: bool = False) -> None:  # fmt: skip
         self.owner, self.folder = owner, owner.folder
         self.cluster = owner.cluster
-        (owner.folder / "reward_server.py").write_text(SERVER)
-        (owner.folder / "ppo.py").write_text(REREADING if url == "each time" else CLIENT)
+        (owner.folder / "reward_server.py").write_text(server)
+        (owner.folder / "ppo.py").write_text(TWO_SERVERS if judge else REREADING if url == "each time" else CLIENT)
         owner.script("server.sh", "#SBATCH -J reward -N1 --gres=gpu:1", f"python3 -u reward_server.py --port {port}")
+        owner.script(
+            "judge.sh", "#SBATCH -J judge -N1 --gres=gpu:1", "python3 -u reward_server.py --port 8001 --url-file judge.txt"
+        )
         self.server = owner.sbatch("server.sh")
         until(lambda: self.address != "", 30)
         self.old = self.address
         self.node = self.old.partition(":")[0]
+        if judge:
+            owner.sbatch("-x", self.node, "judge.sh")
+            until(lambda: (owner.folder / "judge.txt").exists(), 30)
         fixed = f"export SERVER_URL=http://{self.old}" if url == "fixed" else f'export SERVER_URL="{url}"'
-        owner.script("ppo.sh", "#SBATCH -J ppo -N1", fixed, f'{TORCH}/bin/python -u ppo.py "$SERVER_URL" {tries}')
+        owner.script(
+            "ppo.sh",
+            "#SBATCH -J ppo -N1",
+            fixed,
+            f'{TORCH}/bin/python -u ppo.py "$SERVER_URL" {tries}{" $(cat judge.txt)" * judge}',
+        )
         self.client = owner.sbatch("-x", self.node, "ppo.sh")
         until(lambda: len(list(owner.folder.glob("ckpt/step_*.pt"))) > 1, 60)
 
@@ -197,6 +227,69 @@ def test_a_server_that_its_owner_cancelled_stays_away(engine: Engine, broken: Ca
     incident = watched(engine, pair.client, over, 120)
     assert incident.state is IncidentState.ESCALATED
     assert f"was served by job {pair.server} (reward)" in incident.note
-    assert "it was cancelled by" in incident.note
+    assert "it was cancelled" in incident.note
     assert "Somebody has to start that server again" in incident.note
     assert pair.names() == ["ppo"]
+
+
+def test_of_two_servers_only_the_one_that_ended_comes_back(engine: Engine, broken: Callable[..., Pair]) -> None:
+    pair = broken(port=0, judge=True)
+    pair.breaks(engine)
+    incident = watched(engine, pair.client, over, 240)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert pair.names() == ["judge", "ppo", "reward"]
+    assert (
+        len([call for entry in engine.store.incidents() for call in engine.store.calls(entry.id) if call.tool == "resubmit_job"])
+        == 2
+    )
+
+
+def test_a_server_that_keeps_what_it_was_told_is_a_persons(engine: Engine, broken: Callable[..., Pair]) -> None:
+    pair = broken(server=KEEPING)
+    pair.breaks(engine)
+    ended(engine, pair.server)
+    assert watched(engine, pair.server, over, 90).state is IncidentState.ESCALATED
+    incident = watched(engine, pair.client, over, 120)
+    assert incident.state is IncidentState.ESCALATED
+    assert f"was served by job {pair.server} (reward)" in incident.note
+    assert "was handed to a person" in incident.note
+    assert pair.names() == ["ppo"]
+
+
+def test_clients_that_gave_up_are_started_again_where_their_server_is_now(engine: Engine, broken: Callable[..., Pair]) -> None:
+    pair = broken(port=0, tries=3)
+    others = {}
+    for name, url in (("fixed", f"http://{pair.old}"), ("beside", "$(cat ../url.txt)")):
+        (pair.folder / name).mkdir()
+        shutil.copy(pair.folder / "ppo.py", pair.folder / name / "ppo.py")
+        (pair.folder / name / "run.sh").write_text(f'#!/bin/bash\n{TORCH}/bin/python -u ppo.py "{url}" 3\n')
+        at = ("-x", pair.node, "-J", name, "-D", str(pair.folder / name), str(pair.folder / name / "run.sh"))
+        others[name] = pair.owner.sbatch(*at)
+    until(lambda: all(len(list(pair.folder.glob(f"{name}/ckpt/step_*.pt"))) > 1 for name in others), 60)
+    pair.breaks(engine)
+    for number in others.values():
+        ended(engine, number)
+    assert watched(engine, pair.client, over, 240).state is IncidentState.RECOVERED
+    assert watched(engine, others["beside"], over, 120).state is IncidentState.RECOVERED
+    incident = watched(engine, others["fixed"], over, 120)
+    assert incident.state is IncidentState.ESCALATED
+    assert f"has to write {pair.address} for {pair.old} there" in incident.note
+    assert pair.names() == ["beside", "ppo", "reward"]
+    (shared,) = [entry for entry in engine.store.incidents() if entry.kind is EventKind.OUTAGE]
+    asked = [call.arguments["cause"] for call in engine.store.calls(shared.id) if call.tool == "probe_cause"]
+    assert asked[-1] == pair.address
+
+
+def test_a_server_that_slurm_queued_again_when_its_node_died_is_followed(engine: Engine, broken: Callable[..., Pair]) -> None:
+    pair = broken()
+    engine.tick(owner=owner_name("test"))
+    pair.cluster.fault(pair.node, "power")
+    try:
+        incident = watched(engine, pair.client, over, 120)
+    finally:
+        pair.cluster.heal(pair.node)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert engine.scheduler.job(pair.server).attempt == 1
+    assert pair.names() == ["ppo", "reward"]
+    changed = [call.tool for entry in engine.store.incidents() for call in engine.store.calls(entry.id)]
+    assert changed.count("resubmit_job") == 1

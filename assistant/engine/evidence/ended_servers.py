@@ -56,10 +56,8 @@ def with_ended_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {todo} {diagnosis.advice}".strip())
 
 
-def server_of(
-    jobs: Sequence[Job], client: Job, host: str, port: str, nodes: dict[str, Node], *, until: datetime
-) -> Job | None:
-    """Return the ended job, or the one on a node that is down, whose log proves that it served an address; None for none or several.
+def server_of(jobs: Sequence[Job], client: Job, host: str, port: str, nodes: dict[str, Node], *, until: datetime) -> Job | None:
+    """Return the job that ended, or is on a node that is down, whose log proves that it served an address; None for several.
 
     Args:
         jobs: Of the cluster.

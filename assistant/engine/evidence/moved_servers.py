@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from assistant.display import shorten
-from assistant.engine.evidence.ended_servers import end_of_server, log_of_server, server_of, short_host
+from assistant.engine.evidence.ended_servers import end_of_server, log_of_server, served_address, server_of, short_host
 from assistant.engine.evidence.remote_hosts import Address
+from assistant.engine.outcomes.job_processes import RAN_ON
+from assistant.engine.outcomes.requeues import REQUEUE
 from assistant.errors import NightshiftError
 from assistant.records import Incident, IncidentState, Job, JobState
 from assistant.recover.identity import RESTARTS
@@ -25,11 +27,16 @@ from assistant.watch.hang import tells_of_service
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["MovedServer", "ServerState", "listening_address", "moved_server"]
+__all__ = ["MovedServer", "ServerState", "listening_address", "moved_server", "server_behind"]
 
 NOTE_SHOWN = 200
-_PORT = re.compile(r"(?P<scheme>\w{2,8}://)?(?P<host>\[[\da-fA-F:]{2,40}\]|[\w.-]{1,100}|\*):(?P<port>\d{2,5})\b(?!:)|\bport:? (?P<alone>\d{2,5})\b")
-_ANY_HOST = frozenset(("0.0.0.0", "*", "[::]", "::"))  # noqa: S104: compared, never bound
+MOST_RESTARTS = 4
+"""Of one server, one after the other, that are followed."""
+_PORT = re.compile(
+    r"(?P<scheme>\w{2,8}://)?(?P<host>\[[\da-fA-F:]{2,40}\]|[\w.-]{1,100}|\*):(?P<port>\d{2,5})\b(?!:)"
+    r"|\bport:? (?P<alone>\d{2,5})\b"
+)
+_ANY_HOST = frozenset(("0.0.0.0", "*", "[::]", "::"))
 _NO_HOST = re.compile(r"localhost|127\.\d|\[::1\]")
 
 
@@ -68,7 +75,8 @@ class MovedServer:
     def sentence(self) -> str:
         """Which job was asked, how it ended, and what was done, for people."""
         server = self.server
-        return f"{self.asked.host}:{self.asked.port} was served by job {server.id} ({server.name}) of {server.user}{self.end}; {self.done}"
+        asked = f"{self.asked.host}:{self.asked.port}"
+        return f"{asked} was served by job {server.id} ({server.name}) of {server.user}{self.end}; {self.done}"
 
 
 def moved_server(engine: Engine, client: Job, asked: Address) -> MovedServer | None:
@@ -86,7 +94,7 @@ def moved_server(engine: Engine, client: Job, asked: Address) -> MovedServer | N
     now = engine.clock.now()
     server = server_of(engine.watcher.jobs, client, asked.host, asked.port, nodes, until=client.ended or now)
     if server is None:
-        return None
+        return _requeued_server(engine, client, asked)
     end = end_of_server(server, client.ended or now, nodes)
     incidents = engine.store.incidents(job=server.id)
     incident = max(incidents, key=lambda entry: entry.id, default=None)
@@ -97,17 +105,68 @@ def moved_server(engine: Engine, client: Job, asked: Address) -> MovedServer | N
         state, done = _without_successor(server, incident)
         return MovedServer(asked, server, end, state, done)
     named = f"{how} job {successor.id}"
-    if successor.state.ended:
-        return MovedServer(asked, server, end, ServerState.LEFT, f"{named}, which {successor.state} as well", successor)
+    for _ in range(MOST_RESTARTS):
+        if not successor.state.ended:
+            break
+        incidents = engine.store.incidents(job=successor.id)
+        last = max(incidents, key=lambda entry: entry.id, default=None)
+        following, how = _successor(engine, successor, incidents)
+        named = f"{named}, which {successor.state} as well"
+        if following is None:
+            state, done = _without_successor(successor, last)
+            return MovedServer(asked, server, end, state, f"{named}; {done}", successor)
+        successor, named = following, f"{named}; {how} job {following.id}"
+    return _standing(MovedServer(asked, server, end, ServerState.LEFT, named, successor))
+
+
+def _standing(moved: MovedServer) -> MovedServer:
+    """Return a server whose successor is known with where that is and whether it serves."""
+    successor, named = moved.successor, moved.done
+    if successor is None or successor.state.ended:
+        return moved
     if successor.state is not JobState.RUNNING:
         reason = f" ({successor.reason})" if successor.reason else ""
-        return MovedServer(asked, server, end, ServerState.COMES_BACK, f"{named}, which waits in the queue{reason}", successor)
+        return replace(moved, state=ServerState.COMES_BACK, done=f"{named}, which waits in the queue{reason}")
     place = f"{named} on {', '.join(successor.nodes[:4])}"
     address = listening_address(log_of_server(successor), successor.nodes)
     if address is None:
-        return MovedServer(asked, server, end, ServerState.COMES_BACK, f"{place}, which does not say yet where it listens", successor)
+        return replace(moved, state=ServerState.COMES_BACK, done=f"{place}, which does not say yet where it listens")
     done = f"{place}, which listens on {address.host}:{address.port}"
-    return MovedServer(asked, server, end, ServerState.SERVES, done, successor, address)
+    return replace(moved, state=ServerState.SERVES, done=done, address=address)
+
+
+def _requeued_server(engine: Engine, client: Job, asked: Address) -> MovedServer | None:
+    """Return the server that the scheduler queued again under its own id since a client began, when its node went away.
+
+    Where it ran before stands in the record of the requeue. That it is a server says its log: of the old attempt where that is
+    still there, else of the new one. None where more than one may be it.
+    """
+    candidates = []
+    for job in engine.watcher.jobs:
+        if not job.attempt or job.state.ended or job.id == client.id:
+            continue
+        facts = [
+            evidence.facts
+            for incident in engine.store.incidents(job=job.id)
+            for evidence in engine.store.evidence(incident.id)
+            if evidence.source == REQUEUE and evidence.facts.get("ended")
+        ]
+        if not facts or (client.started is not None and datetime.fromisoformat(str(facts[-1]["ended"])) < client.started):
+            continue
+        ran_on, cause = tuple(map(str, facts[-1].get(RAN_ON, ()))), facts[-1].get("cause")
+        if not any(short_host(node) == short_host(asked.host) for node in ran_on):
+            continue
+        lines = log_of_server(job)
+        if served_address(lines, asked.host, asked.port, ran_on) or listening_address(lines, job.nodes) is not None:
+            end = f" on {', '.join(ran_on[:4])}, which was queued again under its own id by {cause}"
+            candidates.append(MovedServer(asked, job, end, ServerState.LEFT, f"it is still job {job.id}", job))
+    return _standing(candidates[0]) if len(candidates) == 1 else None
+
+
+def server_behind(engine: Engine, client: Job, service: str) -> MovedServer | None:
+    """Return the server of `HOST:PORT` that a job lost; None where none is proven, and for any other name of a service."""
+    host, colon, port = service.rpartition(":")
+    return moved_server(engine, client, Address(host, port, service)) if colon and port.isdecimal() else None
 
 
 def listening_address(lines: Iterable[str], nodes: Sequence[str]) -> Address | None:
@@ -135,7 +194,7 @@ def listening_address(lines: Iterable[str], nodes: Sequence[str]) -> Address | N
 
 
 def _only(addresses: Sequence[Address], nodes: Sequence[str]) -> Address | None:
-    """Return the one place that all of the addresses name: a number and the name of the only node are the same where the port is."""
+    """Return the one place that all of the addresses name; a number counts as the name beside it if they share the port."""
     if len({address.port for address in addresses}) != 1:
         return None
     by_name = [address for address in addresses if not address.host[0].isdigit()]
@@ -175,10 +234,16 @@ def _job(engine: Engine, number: str) -> Job | None:
 
 def _without_successor(server: Job, incident: Incident | None) -> tuple[ServerState, str]:
     if server.state is JobState.CANCELLED:
-        return ServerState.LEFT, f"it was cancelled{f' by {server.ended_by}' if server.ended_by else ''}, so it is not started again"
+        return (
+            ServerState.LEFT,
+            f"it was cancelled{f' by {server.ended_by}' if server.ended_by else ''}, so it is not started again",
+        )
     if incident is None:
         return ServerState.LEFT, "nothing was done about it"
     if not incident.state.ended:
-        return ServerState.COMES_BACK, f"incident {incident.id} is about it ({incident.state}: {shorten(incident.note, NOTE_SHOWN)})"
+        return (
+            ServerState.COMES_BACK,
+            f"incident {incident.id} is about it ({incident.state}: {shorten(incident.note, NOTE_SHOWN)})",
+        )
     person = "was handed to a person" if incident.state is IncidentState.ESCALATED else f"is {incident.state}"
     return ServerState.LEFT, f"incident {incident.id} {person}: {shorten(incident.note, NOTE_SHOWN)}"

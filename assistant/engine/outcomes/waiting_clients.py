@@ -91,7 +91,7 @@ def with_lost_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
 
 
 def asked_address(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job) -> Address | None:
-    """Return the address that a job asks in vain: of an ended one by the lines of its failure, of a living one by its newest words."""
+    """Return the address that a job asks in vain: by the lines of its failure, or the newest words of one that lives."""
     if job.state.ended:
         if diagnosis.reason in ENDED_BY_ITSELF:
             return None
@@ -125,7 +125,7 @@ def serves_again(engine: Engine, incident: Incident, job: Job) -> bool:
 
 
 def with_served_address(engine: Engine, incident: Incident, number: str, verdict: Verdict) -> Verdict:
-    """Return the verdict on a server that was started again with where it listens; not recovered before it does as it did before."""
+    """Return the verdict on a server that was started again, with where it listens; it is not recovered before it does so again."""
     before = _before(engine, incident)
     if before is None or verdict.step is not None or verdict.standing is not Standing.RECOVERED:
         return verdict
@@ -159,7 +159,9 @@ def _turn_of(engine: Engine, incident: Incident, job: Job, moved: MovedServer) -
         return ClientTurn(waits=f"{head}. Job {job.id} waits for it")
     if not moved.is_elsewhere or moved.address is None:
         # of an ended job the playbook itself asks whether it answers
-        return ClientTurn() if job.state.ended or waited >= PATIENCE else ClientTurn(waits=f"{head}: job {job.id} goes on by itself")
+        return (
+            ClientTurn() if job.state.ended or waited >= PATIENCE else ClientTurn(waits=f"{head}: job {job.id} goes on by itself")
+        )
     new = f"{moved.address.host}:{moved.address.port}"
     with reading_as(job.account):
         configured, file = within(LOOK_S, lambda: _configuration(engine, job, moved), f"the configuration of job {job.id}")

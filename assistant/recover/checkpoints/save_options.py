@@ -300,8 +300,8 @@ _NAMES_SAVES = re.compile(
 _LIBRARIES = frozenset(
     "torch torchvision numpy pandas transformers tokenizers datasets safetensors vllm sglang fastapi flask starlette uvicorn "
     "aiohttp httpx requests grpc pydantic openai gradio tqdm yaml PIL sklearn scipy matplotlib evaluate sacrebleu rouge_score "
-    "lm_eval sentence_transformers peft accelerate bottle tornado sanic quart hypercorn waitress werkzeug jinja2 msgpack click typer "
-    "tyro loguru rich psutil prometheus_client einops sentencepiece tiktoken orjson uvloop httptools".split()
+    "lm_eval sentence_transformers peft accelerate bottle tornado sanic quart hypercorn waitress werkzeug jinja2 msgpack click "
+    "typer tyro loguru rich psutil prometheus_client einops sentencepiece tiktoken orjson uvloop httptools".split()
 )
 """Of which no call but those of SAVE_CALLS saves."""
 _MOVES = frozenset("os.replace os.rename os.renames shutil.move".split())
