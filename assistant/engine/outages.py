@@ -319,9 +319,9 @@ class Outages:
             return
         many = len(members_of(store.events(parent.id)))
         if cause.kind in (CauseKind.ERROR, CauseKind.NODE):
-            answer, text, again = NOT_ASKED, "nothing about it can be asked", cause.title
+            answer, text, target = NOT_ASKED, "nothing about it can be asked", cause.title
         else:
-            answer, text, again = self._probe_answer(engine, parent, cause)
+            answer, text, target = self._probe_answer(engine, parent, cause)
         detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": answer in (ANSWERED, NOT_ASKED)}
         detail["unasked"] = answer == NOT_ASKED
         if not detail["answers"] and waited_s >= self.limits.patience_s:
@@ -332,7 +332,7 @@ class Outages:
             plan = f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
             self._state(engine, parent, f"{_headline(engine, parent)}; {text}; {plan}")
         elif answer == ANSWERED:
-            self._state(engine, parent, f"{again} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
+            self._state(engine, parent, f"{target} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
 
     def _probe_answer(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str, str]:
@@ -344,13 +344,13 @@ class Outages:
         missed = [path for path in files_missed(failures) if path in below]
         job = _job(engine, failures[-1].job) if failures and cause.kind is CauseKind.SERVICE else None
         moved = server_behind(engine, job, cause.name) if job is not None else None
-        told = f"{moved.sentence}; " if moved is not None else ""
+        words = f"{moved.sentence}; " if moved is not None else ""
         if moved is not None and moved.state is ServerState.COMES_BACK:
             return "waiting", moved.sentence, cause.title
         address = moved.address if moved is not None else None
-        again = f"{address.host}:{address.port}" if address is not None else cause.title
+        target = f"{address.host}:{address.port}" if address is not None else cause.title
         arguments = {
-            "cause": again,
+            "cause": target,
             "paths": list(dict.fromkeys([*missed[:SAMPLE], *below]))[:SAMPLE],
             "missed": missed[:SAMPLE],
             "job": failures[-1].job if failures else "",
@@ -360,10 +360,10 @@ class Outages:
                 "probe_cause", arguments, why="jobs restart only when it answers", by="watch", incident=parent.id
             )
         except NightshiftError as error:
-            return "waiting", f"{told}{error}", again
+            return "waiting", f"{words}{error}", target
         if not outcome.ok or not isinstance(outcome.value, Mapping):
-            return "waiting", f"{told}{outcome.error or 'the probe gave no answer'}", again
-        return str(outcome.value.get("status", "")), f"{told}{outcome.value.get('note', '')}", again
+            return "waiting", f"{words}{outcome.error or 'the probe gave no answer'}", target
+        return str(outcome.value.get("status", "")), f"{words}{outcome.value.get('note', '')}", target
 
     def _failure(self, engine: Engine, incident: Incident) -> JobFailure | None:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""

@@ -23,7 +23,7 @@ from assistant.wiring import build
 from tests.live.conftest import TORCH, DevCluster, until
 from tests.live.test_strangers_submission import Owner, ended, over, restarted, watched
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 SERVER = """import argparse, json, os, socket, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 parser = argparse.ArgumentParser()

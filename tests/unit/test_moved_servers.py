@@ -130,9 +130,14 @@ def test_a_server_that_nightshift_started_again_is_followed_to_its_new_address(t
     ("changes", "incident", "state", "words"),
     [
         ({}, about(IncidentState.RECOVERING, "playbook"), ServerState.COMES_BACK, "incident 4 is about it (recovering: playbook)"),
-        ({}, about(IncidentState.ESCALATED), ServerState.LEFT, "incident 4 was handed to a person: why"),
-        ({"state": JobState.CANCELLED, "ended_by": "lee"}, None, ServerState.LEFT, "cancelled by lee, so it is not started again"),
-        ({}, None, ServerState.LEFT, "nothing was done about it"),
+        ({}, about(IncidentState.ESCALATED), ServerState.ABANDONED, "incident 4 was handed to a person: why"),
+        (
+            {"state": JobState.CANCELLED, "ended_by": "lee"},
+            None,
+            ServerState.ABANDONED,
+            "cancelled by lee, so it is not started again",
+        ),
+        ({}, None, ServerState.ABANDONED, "nothing was done about it"),
     ],
     ids=["under way", "a person's", "cancelled", "nobody's"],
 )

@@ -46,7 +46,7 @@ class ServerState(StrEnum):
     COMES_BACK = "comes back"
     """It is being started again, or was, and does not say yet that it serves."""
     SERVES = "serves"
-    LEFT = "left"
+    ABANDONED = "abandoned"
     """Nobody starts it again but a person."""
 
 
@@ -54,13 +54,13 @@ class ServerState(StrEnum):
 class MovedServer:
     """A server that ended, and what took its place."""
 
-    asked: Address
+    old_address: Address
     """Where its client looks for it."""
     server: Job
     end: str
     """Where the old one ran and how it ended, behind its name."""
     state: ServerState
-    done: str
+    action: str
     """What was done about it, for people."""
     successor: Job | None = None
     address: Address | None = None
@@ -69,32 +69,32 @@ class MovedServer:
     @property
     def is_elsewhere(self) -> bool:
         """Whether it serves at another address than the one that is asked."""
-        return self.address is not None and not self.address.is_same(self.asked)
+        return self.address is not None and not self.address.is_same(self.old_address)
 
     @property
     def sentence(self) -> str:
         """Which job was asked, how it ended, and what was done, for people."""
         server = self.server
-        asked = f"{self.asked.host}:{self.asked.port}"
-        return f"{asked} was served by job {server.id} ({server.name}) of {server.user}{self.end}; {self.done}"
+        place = f"{self.old_address.host}:{self.old_address.port}"
+        return f"{place} was served by job {server.id} ({server.name}) of {server.user}{self.end}; {self.action}"
 
 
-def moved_server(engine: Engine, client: Job, asked: Address) -> MovedServer | None:
+def moved_server(engine: Engine, client: Job, old_address: Address) -> MovedServer | None:
     """Return the server that a job asks at an address where it has ended; None where none, or more than one, is proven.
 
     Args:
         engine: Which knows all jobs.
         client: Living or ended.
-        asked: From its log.
+        old_address: From its log.
     """
     try:
         nodes = {node.name: node for node in engine.scheduler.nodes()}
     except NightshiftError:
         nodes = {}
     now = engine.clock.now()
-    server = server_of(engine.watcher.jobs, client, asked.host, asked.port, nodes, until=client.ended or now)
+    server = server_of(engine.watcher.jobs, client, old_address.host, old_address.port, nodes, until=client.ended or now)
     if server is None:
-        return _requeued_server(engine, client, asked)
+        return _requeued_server(engine, client, old_address)
     end = end_of_server(server, client.ended or now, nodes)
     incidents = engine.store.incidents(job=server.id)
     incident = max(incidents, key=lambda entry: entry.id, default=None)
@@ -102,40 +102,40 @@ def moved_server(engine: Engine, client: Job, asked: Address) -> MovedServer | N
     end += f" of {cause.reason}" if cause is not None and server.ended is not None else ""
     successor, how = _successor(engine, server, incidents)
     if successor is None:
-        state, done = _without_successor(server, incident)
-        return MovedServer(asked, server, end, state, done)
-    named = f"{how} job {successor.id}"
+        state, action = _without_successor(server, incident)
+        return MovedServer(old_address, server, end, state, action)
+    label = f"{how} job {successor.id}"
     for _ in range(MOST_RESTARTS):
         if not successor.state.ended:
             break
         incidents = engine.store.incidents(job=successor.id)
         last = max(incidents, key=lambda entry: entry.id, default=None)
         following, how = _successor(engine, successor, incidents)
-        named = f"{named}, which {successor.state} as well"
+        label = f"{label}, which {successor.state} as well"
         if following is None:
-            state, done = _without_successor(successor, last)
-            return MovedServer(asked, server, end, state, f"{named}; {done}", successor)
-        successor, named = following, f"{named}; {how} job {following.id}"
-    return _standing(MovedServer(asked, server, end, ServerState.LEFT, named, successor))
+            state, action = _without_successor(successor, last)
+            return MovedServer(old_address, server, end, state, f"{label}; {action}", successor)
+        successor, label = following, f"{label}; {how} job {following.id}"
+    return _standing(MovedServer(old_address, server, end, ServerState.ABANDONED, label, successor))
 
 
 def _standing(moved: MovedServer) -> MovedServer:
     """Return a server whose successor is known with where that is and whether it serves."""
-    successor, named = moved.successor, moved.done
+    successor, label = moved.successor, moved.action
     if successor is None or successor.state.ended:
         return moved
     if successor.state is not JobState.RUNNING:
         reason = f" ({successor.reason})" if successor.reason else ""
-        return replace(moved, state=ServerState.COMES_BACK, done=f"{named}, which waits in the queue{reason}")
-    place = f"{named} on {', '.join(successor.nodes[:4])}"
+        return replace(moved, state=ServerState.COMES_BACK, action=f"{label}, which waits in the queue{reason}")
+    place = f"{label} on {', '.join(successor.nodes[:4])}"
     address = listening_address(log_of_server(successor), successor.nodes)
     if address is None:
-        return replace(moved, state=ServerState.COMES_BACK, done=f"{place}, which does not say yet where it listens")
-    done = f"{place}, which listens on {address.host}:{address.port}"
-    return replace(moved, state=ServerState.SERVES, done=done, address=address)
+        return replace(moved, state=ServerState.COMES_BACK, action=f"{place}, which does not say yet where it listens")
+    action = f"{place}, which listens on {address.host}:{address.port}"
+    return replace(moved, state=ServerState.SERVES, action=action, address=address)
 
 
-def _requeued_server(engine: Engine, client: Job, asked: Address) -> MovedServer | None:
+def _requeued_server(engine: Engine, client: Job, old_address: Address) -> MovedServer | None:
     """Return the server that the scheduler queued again under its own id since a client began, when its node went away.
 
     Where it ran before stands in the record of the requeue. That it is a server says its log: of the old attempt where that is
@@ -154,12 +154,12 @@ def _requeued_server(engine: Engine, client: Job, asked: Address) -> MovedServer
         if not facts or (client.started is not None and datetime.fromisoformat(str(facts[-1]["ended"])) < client.started):
             continue
         ran_on, cause = tuple(map(str, facts[-1].get(RAN_ON, ()))), facts[-1].get("cause")
-        if not any(short_host(node) == short_host(asked.host) for node in ran_on):
+        if not any(short_host(node) == short_host(old_address.host) for node in ran_on):
             continue
         lines = log_of_server(job)
-        if served_address(lines, asked.host, asked.port, ran_on) or listening_address(lines, job.nodes) is not None:
+        if served_address(lines, old_address.host, old_address.port, ran_on) or listening_address(lines, job.nodes) is not None:
             end = f" on {', '.join(ran_on[:4])}, which was queued again under its own id by {cause}"
-            candidates.append(MovedServer(asked, job, end, ServerState.LEFT, f"it is still job {job.id}", job))
+            candidates.append(MovedServer(old_address, job, end, ServerState.ABANDONED, f"it is still job {job.id}", job))
     return _standing(candidates[0]) if len(candidates) == 1 else None
 
 
@@ -235,15 +235,15 @@ def _job(engine: Engine, number: str) -> Job | None:
 def _without_successor(server: Job, incident: Incident | None) -> tuple[ServerState, str]:
     if server.state is JobState.CANCELLED:
         return (
-            ServerState.LEFT,
+            ServerState.ABANDONED,
             f"it was cancelled{f' by {server.ended_by}' if server.ended_by else ''}, so it is not started again",
         )
     if incident is None:
-        return ServerState.LEFT, "nothing was done about it"
+        return ServerState.ABANDONED, "nothing was done about it"
     if not incident.state.ended:
         return (
             ServerState.COMES_BACK,
             f"incident {incident.id} is about it ({incident.state}: {shorten(incident.note, NOTE_SHOWN)})",
         )
     person = "was handed to a person" if incident.state is IncidentState.ESCALATED else f"is {incident.state}"
-    return ServerState.LEFT, f"incident {incident.id} {person}: {shorten(incident.note, NOTE_SHOWN)}"
+    return ServerState.ABANDONED, f"incident {incident.id} {person}: {shorten(incident.note, NOTE_SHOWN)}"

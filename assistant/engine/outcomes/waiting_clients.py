@@ -65,8 +65,8 @@ def client_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: J
     if job.attempt != incident.attempt or (not job.state.ended and incident.kind is not EventKind.HANG):
         return ClientTurn()
     try:
-        asked = asked_address(engine, incident, diagnosis, job)
-        moved = moved_server(engine, job, asked) if asked is not None else None
+        old_address = asked_address(engine, incident, diagnosis, job)
+        moved = moved_server(engine, job, old_address) if old_address is not None else None
         turn = _turn_of(engine, incident, job, moved) if moved is not None else ClientTurn()
     except (NightshiftError, OSError):
         return ClientTurn()
@@ -80,8 +80,8 @@ def with_lost_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
     if job is None or job.state.ended or incident.kind is not EventKind.HANG or job.attempt != incident.attempt:
         return diagnosis
     try:
-        asked = asked_address(engine, incident, diagnosis, job)
-        moved = moved_server(engine, job, asked) if asked is not None else None
+        old_address = asked_address(engine, incident, diagnosis, job)
+        moved = moved_server(engine, job, old_address) if old_address is not None else None
     except (NightshiftError, OSError):
         return diagnosis
     if moved is None:
@@ -121,7 +121,7 @@ def serves_again(engine: Engine, incident: Incident, job: Job) -> bool:
     """Tell whether a job of an incident and the one that took its place both say by their own logs that they listen."""
     before = _before(engine, incident)
     pair = (before, job) if before is not None else ()
-    return bool(pair) and all(listening_address(log_of_server(one), one.nodes) is not None for one in pair)
+    return bool(pair) and all(listening_address(log_of_server(server), server.nodes) is not None for server in pair)
 
 
 def with_served_address(engine: Engine, incident: Incident, number: str, verdict: Verdict) -> Verdict:
@@ -136,9 +136,9 @@ def with_served_address(engine: Engine, incident: Incident, number: str, verdict
     if address is None:
         awaited = f"job {job.id} is running again on {', '.join(job.nodes[:4])}; awaits that it says where it listens"
         return replace(verdict, standing=Standing.RUNNING_AGAIN, note=awaited, passed=False)
-    there = f"job {job.id} is running again and listens on {address.host}:{address.port}"
+    place = f"job {job.id} is running again and listens on {address.host}:{address.port}"
     moved = "" if address.is_same(was_at) else f" and no more on {was_at.host}:{was_at.port}"
-    return replace(verdict, note=f"{there}{moved}; it makes no steps, so more than that cannot be seen")
+    return replace(verdict, note=f"{place}{moved}; it makes no steps, so more than that cannot be seen")
 
 
 def _before(engine: Engine, incident: Incident) -> Job | None:
@@ -150,12 +150,14 @@ def _before(engine: Engine, incident: Incident) -> Job | None:
 
 def _turn_of(engine: Engine, incident: Incident, job: Job, moved: MovedServer) -> ClientTurn:
     waited = engine.clock.now() - incident.opened
-    head = f"job {job.id} asks {moved.asked.text}; {moved.sentence}"
-    if moved.state is ServerState.LEFT:
-        return ClientTurn() if job.state.ended else ClientTurn(over=f"{head}. {_left(job, moved)}")
+    head = f"job {job.id} asks {moved.old_address.text}; {moved.sentence}"
+    if moved.state is ServerState.ABANDONED:
+        return ClientTurn() if job.state.ended else ClientTurn(over=f"{head}. {_abandoned(job, moved)}")
     if moved.state is ServerState.COMES_BACK:
         if waited >= PATIENCE:
-            return ClientTurn(over=f"{head}. It has not come back for {waited // timedelta(minutes=1)} min. {_left(job, moved)}")
+            return ClientTurn(
+                over=f"{head}. It has not come back for {waited // timedelta(minutes=1)} min. {_abandoned(job, moved)}"
+            )
         return ClientTurn(waits=f"{head}. Job {job.id} waits for it")
     if not moved.is_elsewhere or moved.address is None:
         # of an ended job the playbook itself asks whether it answers
@@ -165,7 +167,7 @@ def _turn_of(engine: Engine, incident: Incident, job: Job, moved: MovedServer) -
     new = f"{moved.address.host}:{moved.address.port}"
     with reading_as(job.account):
         configured, file = within(LOOK_S, lambda: _configuration(engine, job, moved), f"the configuration of job {job.id}")
-    if fixed := fixed_lines(configured, moved.asked.host, moved.asked.port):
+    if fixed := fixed_lines(configured, moved.old_address.host, moved.old_address.port):
         return ClientTurn(over=f"{head}. {_owners_change(job, fixed, moved, new)}")
     if file is None:
         return _unknown_way(job, head, new, waited)
@@ -179,7 +181,7 @@ def _turn_of(engine: Engine, incident: Incident, job: Job, moved: MovedServer) -
     return ClientTurn(restarts=True)
 
 
-def _left(job: Job, moved: MovedServer) -> str:
+def _abandoned(job: Job, moved: MovedServer) -> str:
     end = f" If nobody does, end job {job.id}: scancel {job.id}" if not job.state.ended else ""
     return (
         f"Somebody has to start that server again (job {moved.server.id} of {moved.server.user}). Nothing was done to job {job.id}."
@@ -199,7 +201,7 @@ def _unknown_way(job: Job, head: str, new: str, waited: timedelta) -> ClientTurn
 
 def _owners_change(job: Job, fixed: Sequence[tuple[str, str]], moved: MovedServer, new: str) -> str:
     """Return which lines an owner has to change, and what then."""
-    old = f"{moved.asked.host}:{moved.asked.port}"
+    old = f"{moved.old_address.host}:{moved.old_address.port}"
     lines = "; ".join(f"{place}: {line[:LINE_SHOWN]}" for place, line in fixed[:3])
     state = "and was not started again" if job.state.ended else "and was left running: it waits for ever"
     end = "" if job.state.ended else f"scancel {job.id}, then "
@@ -211,10 +213,10 @@ def _owners_change(job: Job, fixed: Sequence[tuple[str, str]], moved: MovedServe
 
 def _configuration(engine: Engine, job: Job, moved: MovedServer) -> tuple[list[ConfiguredSource], AddressFile | None]:
     """Return what a job was submitted with, and the file read at its start that names the new address and no other."""
-    known = job if job.spec is not None else engine.scheduler.job(job.id)
+    full = job if job.spec is not None else engine.scheduler.job(job.id)
     hosts = [node.name for node in engine.scheduler.nodes()]
     files = []
-    for path in read_by_script(known):
+    for path in read_by_script(full):
         try:
             text = read_start(path, ADDRESS_BYTES).decode("utf-8", "replace")
             changed = datetime.fromtimestamp(status_of(path).st_mtime, UTC)
@@ -223,7 +225,7 @@ def _configuration(engine: Engine, job: Job, moved: MovedServer) -> tuple[list[C
         addresses = addresses_in(text, hosts)
         if addresses and moved.address is not None and all(address.is_same(moved.address) for address in addresses):
             files.append(AddressFile(path, changed))
-    return configured_sources(known), files[0] if len(files) == 1 else None
+    return configured_sources(full), files[0] if len(files) == 1 else None
 
 
 def _silence(engine: Engine, incident: Incident, job: Job, new: str) -> str:
@@ -251,4 +253,4 @@ def _asks_old_still(engine: Engine, incident: Incident, job: Job, moved: MovedSe
         return False
     hosts = [node.name for node in engine.scheduler.nodes()]
     newest = addresses_in(_wait_line(engine, incident, job), hosts)
-    return bool(newest) and all(address.is_same(moved.asked) for address in newest)
+    return bool(newest) and all(address.is_same(moved.old_address) for address in newest)
