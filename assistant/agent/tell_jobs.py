@@ -120,7 +120,7 @@ def job_status(turn: QuestionTurn) -> Iterator[str]:
     incidents = turn.look("list_incidents", job=turn.request.job, limit=3)
     for incident in incidents.value or ():
         turn.incidents.append(incident["incident"])
-        reason = incident["reason"] or "not diagnosed yet"
+        reason = incident["reason"] or f"not diagnosed yet{f' ({one_line(note, 160)})' if (note := incident.get('note')) else ''}"
         yield f"Incident {incident['incident']} is about it: {reason}, {incident['state']} [{incidents.number}]."
     if job["state"] in FAILED:
         yield f"Why, and what shows it: ask why {job['job']} failed"

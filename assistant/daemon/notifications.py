@@ -115,10 +115,12 @@ _PLURAL = {
 
 
 def undecided(row: AuditRow, store: Store) -> bool:
-    """Tell whether a row opened an incident that may still turn out to be one of many of the same cause."""
+    """Tell whether a row opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause."""
     if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
         return False
     incident = store.incident(row.incident)
+    if incident.state is IncidentState.OPEN and incident.owner is not None:
+        return True  # whoever is told now would read no more than that it is not diagnosed yet
     if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
         return False
     if incident.state is IncidentState.DIAGNOSED:
@@ -181,7 +183,7 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
-    title = f"{_subject(incident, store)}: {reason} (incident {incident.id})"
+    title = f"{_subject(incident, store)}: {_reason_words(reason, incident)} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
     return _notice(
         row,
@@ -218,7 +220,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
     word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
     word = "needs a person" if state is IncidentState.ESCALATED else word
-    title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
+    title = f"{_subject(incident, store)} {word}: {_reason_words(reason, incident)} (incident {incident.id})"
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
@@ -359,6 +361,11 @@ def _subject(incident: Incident, store: Store) -> str:
     events = store.events(incident.id)
     name = str(events[0].detail.get("name") or "") if events else ""
     return f"job {incident.job}" + (f" ({name})" if name else "")
+
+
+def _reason_words(reason: str, incident: Incident) -> str:
+    """Return a reason for a title, with the word by which people look for a job that stands still."""
+    return f"hang, {reason}" if incident.kind is EventKind.HANG and "hang" not in reason else reason
 
 
 def _finding(diagnosis: Diagnosis | None, facts: PageFacts | None = None) -> list[str]:

@@ -43,6 +43,7 @@ from assistant.engine.outcomes.job_processes import ProcessLooks, still_runs
 from assistant.engine.outcomes.living_jobs import close_if_resumed, close_resumed, waiting_job
 from assistant.engine.outcomes.requeues import RequeueRecords
 from assistant.engine.outcomes.restart_verdict import verified_end
+from assistant.engine.outcomes.waiting_clients import ClientTurn, client_turn
 from assistant.engine.ownership import kept_lease
 from assistant.errors import (
     Denied,
@@ -396,12 +397,13 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=turn.settled)
             return False
         over = settlement.lost_training(self, incident, job) or settlement.wrong_start_before(self.store, incident)
-        over = over or waiting_job(self, incident, job) or turn.over
-        if over := over or still_runs(self, incident, job, diagnosis):
+        client = client_turn(self, incident, diagnosis, job) if by is None and not turn.note else ClientTurn()
+        over = over or client.over or (waiting_job(self, incident, job) if client == ClientTurn() else "") or turn.over
+        if not client.waits and (over := over or still_runs(self, incident, job, diagnosis)):
             self._escalate(incident, over)
             return False
-        if turn.note:
-            self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
+        if note := turn.note or client.waits:
+            self._note_state(incident, IncidentState.DIAGNOSED, note)
             return False
         retry_policy.credit_progress(self.store, incident, diagnosis, job)
         if (training := settlement.finished_training(self, incident, job, diagnosis)).note:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
+from assistant.engine.evidence.moved_servers import ServerState, server_behind
 from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
@@ -318,9 +319,9 @@ class Outages:
             return
         many = len(members_of(store.events(parent.id)))
         if cause.kind in (CauseKind.ERROR, CauseKind.NODE):
-            answer, text = NOT_ASKED, "nothing about it can be asked"
+            answer, text, target = NOT_ASKED, "nothing about it can be asked", cause.title
         else:
-            answer, text = self._probe_answer(engine, parent, cause)
+            answer, text, target = self._probe_answer(engine, parent, cause)
         detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": answer in (ANSWERED, NOT_ASKED)}
         detail["unasked"] = answer == NOT_ASKED
         if not detail["answers"] and waited_s >= self.limits.patience_s:
@@ -331,17 +332,25 @@ class Outages:
             plan = f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
             self._state(engine, parent, f"{_headline(engine, parent)}; {text}; {plan}")
         elif answer == ANSWERED:
-            self._state(engine, parent, f"{cause.title} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
+            self._state(engine, parent, f"{target} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
 
-    def _probe_answer(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str]:
+    def _probe_answer(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str, str]:
+        """Return what a probe of a cause says, the words, and what was asked: of a server that moved, where it serves now."""
         members = members_of(engine.store.events(parent.id))
         failures = [failure for number in members if (failure := self._failure(engine, engine.store.incident(number)))]
         paths_by_failure = [paths_of(failure.reason, failure.texts) for failure in failures]
         below = [path for paths in paths_by_failure for path in paths if path == cause.name or path.startswith(f"{cause.name}/")]
         missed = [path for path in files_missed(failures) if path in below]
+        job = _job(engine, failures[-1].job) if failures and cause.kind is CauseKind.SERVICE else None
+        moved = server_behind(engine, job, cause.name) if job is not None else None
+        words = f"{moved.sentence}; " if moved is not None else ""
+        if moved is not None and moved.state is ServerState.COMES_BACK:
+            return "waiting", moved.sentence, cause.title
+        address = moved.address if moved is not None else None
+        target = f"{address.host}:{address.port}" if address is not None else cause.title
         arguments = {
-            "cause": cause.title,
+            "cause": target,
             "paths": list(dict.fromkeys([*missed[:SAMPLE], *below]))[:SAMPLE],
             "missed": missed[:SAMPLE],
             "job": failures[-1].job if failures else "",
@@ -351,10 +360,10 @@ class Outages:
                 "probe_cause", arguments, why="jobs restart only when it answers", by="watch", incident=parent.id
             )
         except NightshiftError as error:
-            return "waiting", str(error)
+            return "waiting", f"{words}{error}", target
         if not outcome.ok or not isinstance(outcome.value, Mapping):
-            return "waiting", outcome.error or "the probe gave no answer"
-        return str(outcome.value.get("status", "")), str(outcome.value.get("note", ""))
+            return "waiting", f"{words}{outcome.error or 'the probe gave no answer'}", target
+        return str(outcome.value.get("status", "")), f"{words}{outcome.value.get('note', '')}", target
 
     def _failure(self, engine: Engine, incident: Incident) -> JobFailure | None:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""

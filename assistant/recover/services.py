@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +17,15 @@ from pathlib import Path
 from assistant.records import Job
 from assistant.recover.job_program import FileReader, programs_of
 
-__all__ = ["ServiceRight", "configured_texts", "service_right"]
+__all__ = [
+    "ConfiguredSource",
+    "ServiceRight",
+    "configured_sources",
+    "configured_texts",
+    "fixed_lines",
+    "read_by_script",
+    "service_right",
+]
 
 WEB_PORTS = frozenset({"80", "443"})
 """Ports that a URL need not name."""
@@ -25,6 +34,17 @@ _READ_BY_SCRIPT = re.compile(r"\$\((?:cat\s|<)\s*[\"']?([\w./-]{1,255})[\"']?\s*
 """A small file that a script puts into its command: `--url $(cat server.txt)`."""
 MOST_CHARACTERS = 1 << 20
 """Of one text of a job's configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredSource:
+    """One text of what a job was submitted with."""
+
+    place: str
+    """Its path, or which part of the job it is, for people."""
+    text: str
+    read_at_start: bool = False
+    """Whether it is a small file that the script puts into its commands each time that it starts."""
 
 
 class ServiceRight(StrEnum):
@@ -43,16 +63,58 @@ def configured_texts(job: Job) -> list[str]:
     Raises:
         Unavailable: The storage did not answer.
     """
+    return [source.text for source in configured_sources(job)]
+
+
+def configured_sources(job: Job) -> list[ConfiguredSource]:
+    """Return the texts of `configured_texts`, each with the place where it stands.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
     if job.spec is None:
         return []
     reader = FileReader(job.account)
     programs_of(job, reader)
     environment = "\n".join(f"{name}={value}" for name, value in job.spec.environment.items())
-    for path in _READ_BY_SCRIPT.findall(job.spec.script)[:MOST_READ]:
-        reader(str((job.work_dir or Path("/")) / path))
-    texts = [job.spec.script, " ".join(job.spec.arguments), environment]
-    texts += [text for text in reader.texts.values() if text]
-    return [text[:MOST_CHARACTERS] for text in texts if text]
+    read_at_start = read_by_script(job)
+    for path in read_at_start:
+        reader(str(path))
+    sources = [
+        ConfiguredSource("its script", job.spec.script),
+        ConfiguredSource("the arguments of its script", " ".join(job.spec.arguments)),
+        ConfiguredSource("its environment", environment),
+    ]
+    sources += [
+        ConfiguredSource(path, text, read_at_start=Path(path) in read_at_start) for path, text in reader.texts.items() if text
+    ]
+    return [replace(source, text=source.text[:MOST_CHARACTERS]) for source in sources if source.text]
+
+
+def read_by_script(job: Job) -> list[Path]:
+    """Return the small files that the script of a job puts into its commands when it starts, `$(cat server.txt)`."""
+    if job.spec is None:
+        return []
+    names = dict.fromkeys(_READ_BY_SCRIPT.findall(job.spec.script))
+    return [(job.work_dir or Path("/")) / name for name in list(names)[:MOST_READ]]
+
+
+def fixed_lines(sources: Iterable[ConfiguredSource], host: str, port: str) -> list[tuple[str, str]]:
+    """Return where a job's configuration names an address as fixed text, and the line; what its script reads at each start is none.
+
+    Args:
+        sources: From `configured_sources`.
+        host: Of the address.
+        port: Of the address.
+    """
+    address = re.compile(rf"(?<![\w.-]){re.escape(host)}(?:\.[\w.-]{{1,200}})?:{re.escape(port)}(?!\d)", re.IGNORECASE)
+    return [
+        (f"line {number} of {source.place}", line.strip())
+        for source in sources
+        if not source.read_at_start
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if address.search(line) and (not line.lstrip().startswith("#") or line.lstrip().startswith("#SBATCH"))
+    ]
 
 
 def service_right(host: str, port: str, *, listed: Sequence[str], configured: Iterable[str]) -> ServiceRight:

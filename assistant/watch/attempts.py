@@ -7,6 +7,7 @@ incident, a remark where it may pass.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState
-from assistant.watch.hang import WAITS, OutsideWait, Still, Suspicion
+from assistant.watch.hang import WAITS, HangLimits, OutsideWait, Still, Suspicion
 from assistant.watch.progress import PaceTrack, SaveLimits, Slow
 from assistant.watch.slowdown import Slowdown, SlowNodes
 from assistant.watch.view import View
@@ -40,8 +41,11 @@ __all__ = [
     "slowdown_of",
     "slowness_of",
     "spike_of",
+    "wait_limit_s",
     "wait_of",
 ]
+
+_HOST_NAME = re.compile(r"[A-Za-z][\w.-]{0,100}")
 
 
 class Extent(StrEnum):
@@ -235,6 +239,27 @@ def failed_steps(jobs: Sequence[Job], since: datetime) -> list[Remark]:
 def remark_on(view: View, topic: str, text: str) -> Remark:
     """Return a remark on a job; `topic` tells it from others on the same."""
     return Remark(f"job {view.job.id}.{view.job.attempt} {topic}", f"job {view.job.id} {text}")
+
+
+def wait_limit_s(job: Job, line: str, jobs: Sequence[Job], limits: HangLimits) -> float:
+    """Return after how long a wait is told of: soon where it names the node of a job of the same user that has ended since.
+
+    Args:
+        job: That waits.
+        line: By which it says so.
+        jobs: Of the cluster.
+        limits: The site's.
+    """
+    names = {name.partition(".")[0].lower() for name in _HOST_NAME.findall(line)}
+    is_lost = any(
+        peer.user == job.user
+        and peer.id != job.id
+        and peer.ended is not None
+        and (job.started is None or peer.ended >= job.started)
+        and any(node.partition(".")[0].lower() in names for node in peer.nodes)
+        for peer in jobs
+    )
+    return limits.floor_s if is_lost else limits.silent_s
 
 
 def wait_of(view: View, waiting: OutsideWait, limit_s: float, now: datetime) -> Event:

@@ -36,6 +36,7 @@ from assistant.watch.attempts import (
     slowdown_of,
     slowness_of,
     spike_of,
+    wait_limit_s,
     wait_of,
 )
 from assistant.watch.hang import HangLimits
@@ -333,7 +334,7 @@ class Watcher:
             return None
         suspicion, waiting = view.suspicion(now), view.wait.waiting(now)
         if waiting is not None and (waiting.alone or suspicion is not None):
-            limit_s = self._limits.hang.silent_s
+            limit_s = wait_limit_s(view.job, waiting.line, self.jobs, self._limits.hang)
             # whoever says what it waits for does not hang, whatever its GPUs do meanwhile
             return wait_of(view, waiting, limit_s, now) if (now - waiting.since).total_seconds() > limit_s else None
         if suspicion is None or (view.excused_until is not None and now < view.excused_until):

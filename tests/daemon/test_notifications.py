@@ -15,7 +15,7 @@ from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Outcome, Verdict
 from assistant.store import Store
-from tests.daemon.night import NOON, Night, passed
+from tests.daemon.night import NOON, Night, diagnosis, passed
 
 NO_WAIT = NotifySettings(group_s=0)
 EVERYTHING = SinkSettings(Path("unused"), severity=Severity.INFO)
@@ -74,6 +74,19 @@ def test_an_incident_is_told_with_its_reason_its_line_and_the_next_step(store: S
     assert lines[2].startswith("line: job.log:17: node042: uncorrectable ECC error")
     assert lines[-1] == "more: nightshift incident show 1"
     assert "hunter2" not in told.text
+
+
+def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: Store, night: Night, clock: JumpingClock) -> None:
+    place = Place()
+    told = courier(store, place)
+    incident, _ = store.open_incident(Event(EventKind.HANG, "4", None, clock.now(), {"name": "ppo"}))
+    assert store.claim(incident.id, "watch", 600)
+    told.deliver()
+    assert place.titles == []
+    store.add_diagnosis(incident.id, diagnosis("nccl_timeout_error", "node042"))
+    store.set_state(incident.id, IncidentState.DIAGNOSED, note="it waits")
+    told.deliver()
+    assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
 def test_an_approval_is_told_with_the_command_why_and_how_to_take_it_back(store: Store, night: Night) -> None:

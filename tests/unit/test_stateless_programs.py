@@ -22,6 +22,18 @@ STATELESS = {
         f"{SERVER.replace('http.server.HTTPServer', 'server = http.server.HTTPServer').replace('.serve_forever()', '')}"
         "with open('where.new', 'w') as note:\n    note.write('http://n1:8000')\nserver.serve_forever()\n",
     ),
+    "one that serves in a thread": (
+        "python serve.py",
+        "import http.server, threading\nserver = http.server.HTTPServer(('', 0), Handler)\n"
+        "with open('where', 'w') as note:\n    note.write('http://n1')\nthreading.Thread(target=server.serve_forever).start()\n",
+    ),
+    "flask": ("python serve.py", "import flask\napp = flask.Flask(__name__)\napp.run(host='0.0.0.0', port=8000)\n"),
+    "one that puts its address in place": (
+        "python serve.py",
+        "import json, os\nfrom http.server import HTTPServer\nserver = HTTPServer(('', 0), Handler)\n"
+        "with open('where.new', 'w') as note:\n    json.dump({'port': 1}, note)\nos.replace('where.new', 'where')\n"
+        "server.serve_forever()\n",
+    ),
     "vllm": ("vllm serve Qwen/Qwen2.5-3B --port 8001", ""),
     "vllm as a module": ("python -m vllm.entrypoints.openai.api_server --model m", ""),
     "sglang": ("python -m sglang.launch_server --model m", ""),
@@ -37,6 +49,10 @@ MAY_SAVE = {
     "a server that writes down what it is asked": (
         "python serve.py",
         f"class Handler:\n    def do_POST(self):\n        out = open('asked.txt', 'w')\n        out.write(self.body)\n{SERVER}",
+    ),
+    "a server that keeps answers in JSON": (
+        "python serve.py",
+        f"import json\nclass Handler:\n    def do_POST(self):\n        json.dump(answers, open('answers.json', 'w'))\n{SERVER}",
     ),
     "a data base": ("python serve.py", "import sqlite3\nsqlite3.connect('s.db').execute('insert')\n"),
     "a server beside a trainer": ("vllm serve m &\npython serve.py", "import torch\ntorch.save(model, 'out/step_1.pt')\n"),
@@ -75,6 +91,9 @@ READY = "INFO:     Uvicorn running on http://0.0.0.0:7100 (Press CTRL+C to quit)
         ("python -m lab.serve_reward --model m --port 7100", READY, True),
         ("python -m lab.serve_reward --model m --save_every 10", READY, False),
         ("python -m lab.serve_reward --model m --output_dir out", READY, False),
+        ("python -m lab.serve_reward --model m", "reward server ready on port 7100", True),
+        ("python -m lab.serve_reward --model m --db answers", READY, False),
+        ("rm-server --data-dir store", "listening on 0.0.0.0:7100", False),
         ("python -m lab.serve_reward --model m", "INFO loading", False),
         ("python -m lab.reward_trainer --model m", READY, False),
         ("python -m lab.serve_reward --model m &\npython -m lab.ppo", READY, False),
@@ -86,6 +105,19 @@ def test_a_server_that_cannot_be_read_is_known_by_name_log_and_options(
 ) -> None:
     search = search_checkpoints(job(tmp_path, command, ""), {}, [line, "INFO 200 OK"], now=START + timedelta(minutes=6))
     assert search.stateless is is_server, search.note
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"import shelve\nanswers = shelve.open('answers')\n{SERVER}",
+        f"import os\nclass Handler:\n    def do_POST(self):\n        os.replace('new', 'answers.json')\n{SERVER}",
+    ],
+    ids=["a store", "a file put in place"],
+)
+def test_of_a_server_that_keeps_state_it_is_not_said_that_it_saved_nothing(source: str, tmp_path: Path) -> None:
+    search = search_checkpoints(job(tmp_path, "python serve.py", source), {}, ["INFO serving"], now=START + timedelta(minutes=6))
+    assert (search.stateless, search.state) == (False, SaveState.UNKNOWN), search.note
 
 
 @pytest.mark.parametrize("line", ["step 40 loss 2.5", "Saved checkpoint to out/step_20.pt"])

@@ -2,8 +2,8 @@
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
 What a failed job needed: `storage` (on `file_systems`, which is pure), `missing_data`, `changed_files`, `node_faults`,
-`remote_hosts`, `ended_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its own script and settings:
-`job_sources`.
+`remote_hosts`, `ended_servers`, `moved_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its own script
+and settings: `job_sources`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     from assistant.engine.faulty_nodes import with_swallowing_disk
     from assistant.engine.gather import with_no_checkpoint, with_sender
     from assistant.engine.outcomes.living_jobs import with_slowdown, with_wait
+    from assistant.engine.outcomes.waiting_clients import with_lost_server
     from assistant.records import EventKind
     from assistant.untrusted import reading_as
 
@@ -43,7 +44,8 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_faulty_gpu(engine, incident, diagnosis, job)
-    diagnosis = with_slowdown(engine, incident, with_wait(engine, incident, diagnosis, job), job)
+    diagnosis = with_lost_server(engine, incident, with_wait(engine, incident, diagnosis, job), job)
+    diagnosis = with_slowdown(engine, incident, diagnosis, job)
     if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:
         return diagnosis  # nothing has failed, so nothing is looked for that ended it
     diagnosis = changed_files.with_changed_files(engine, incident, diagnosis, job)

@@ -22,7 +22,7 @@ from assistant.watch.outages import ENDED_BY_ITSELF, awaited_by
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["served_address", "with_ended_server"]
+__all__ = ["end_of_server", "log_of_server", "served_address", "server_of", "short_host", "with_ended_server"]
 
 GIVEN_UP_AFTER = timedelta(minutes=30)
 """Between the end of a server and the end of its client: clients retry before they give up."""
@@ -46,17 +46,36 @@ def with_ended_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
         nodes = {node.name: node for node in engine.scheduler.nodes()}
     except NightshiftError:
         nodes = {}
-    servers = [
-        server for server in _candidates(engine.watcher.jobs, job, host, nodes)[:MOST_CANDIDATES] if _served(server, host, port)
-    ]
-    if len(servers) != 1:
+    server = server_of(engine.watcher.jobs, job, host, port, nodes, until=job.ended)
+    if server is None:
         return diagnosis
-    (server,) = servers
-    sentence = f"{address} was served by job {server.id} ({server.name}) of {server.user}{_end_of(server, job.ended, nodes)}."
+    sentence = f"{address} was served by job {server.id} ({server.name}) of {server.user}{end_of_server(server, job.ended, nodes)}."
     todo = (
         f"Start that service again first: job {server.id} of {server.user} has to come back, or its address has to be given anew."
     )
     return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {todo} {diagnosis.advice}".strip())
+
+
+def server_of(jobs: Sequence[Job], client: Job, host: str, port: str, nodes: dict[str, Node], *, until: datetime) -> Job | None:
+    """Return the job that ended, or is on a node that is down, whose log proves that it served an address; None for several.
+
+    Args:
+        jobs: Of the cluster.
+        client: Which asks the address; one that lives may have asked in vain since it began.
+        host: Of the address.
+        port: Of the address.
+        nodes: By name.
+        until: The end of the client, or the time.
+    """
+    candidates = _candidates(jobs, client, host, nodes, until)
+    servers = [server for server in candidates[:MOST_CANDIDATES] if served_address(log_of_server(server), host, port, server.nodes)]
+    newest = [server for server in servers if not any(_replaces(later, server) for later in servers)]
+    return newest[0] if len(newest) == 1 else None
+
+
+def _replaces(later: Job, server: Job) -> bool:
+    """Tell whether a job began when another one had ended: of several that served an address the last one is meant."""
+    return server.ended is not None and later.started is not None and later.started >= server.ended
 
 
 def served_address(lines: Iterable[str], host: str, port: str, nodes: Sequence[str]) -> bool:
@@ -70,33 +89,32 @@ def served_address(lines: Iterable[str], host: str, port: str, nodes: Sequence[s
     """
     own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", re.IGNORECASE)
     port_number = re.compile(rf"(?<!\d){re.escape(port)}(?!\d)")
-    on_its_node = any(_short(host) == _short(node) for node in nodes)
+    on_its_node = any(short_host(host) == short_host(node) for node in nodes)
     return any(port_number.search(line) and (on_its_node or own.search(line)) for line in lines if tells_of_service(line))
 
 
-def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, Node]) -> list[Job]:
+def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, Node], until: datetime) -> list[Job]:
     """Return the jobs that may have served a client until a while ago, those that ran on the host first."""
-    since = (client.ended or client.submitted or datetime.min) - GIVEN_UP_AFTER
+    since = min(until - GIVEN_UP_AFTER, client.started or until) if client.ended is None else until - GIVEN_UP_AFTER
     ended_jobs = [
         job
         for job in jobs
         if job.id != client.id
         and job.started is not None
-        and client.ended is not None
-        and job.started < client.ended
+        and job.started < until
         and (
-            (job.ended is not None and since <= job.ended <= client.ended)
+            (job.ended is not None and since <= job.ended <= until)
             or (not job.state.ended and job.state is JobState.RUNNING and any(_is_down(nodes.get(node)) for node in job.nodes))
         )
     ]
-    return sorted(ended_jobs, key=lambda job: not any(_short(host) == _short(node) for node in job.nodes))
+    return sorted(ended_jobs, key=lambda job: not any(short_host(host) == short_host(node) for node in job.nodes))
 
 
-def _served(server: Job, host: str, port: str) -> bool:
-    """Tell whether the log of a job says that it listened on an address; False where it cannot be read now."""
+def log_of_server(server: Job) -> list[str]:
+    """Return the lines from the begin and the end of a job's log; none where it cannot be read now."""
     path = server.log
     if path is None:
-        return False
+        return []
 
     def lines() -> list[str]:
         with reading_as(server.account):
@@ -104,18 +122,19 @@ def _served(server: Job, host: str, port: str) -> bool:
         return raw.decode("utf-8", "replace").splitlines()
 
     try:
-        return served_address(within(LOOK_S, lines, f"the log of job {server.id}"), host, port, server.nodes)
+        return within(LOOK_S, lines, f"the log of job {server.id}")
     except (NightshiftError, InputError, OSError):
-        return False
+        return []
 
 
-def _end_of(server: Job, client_end: datetime, nodes: dict[str, Node]) -> str:
+def end_of_server(server: Job, until: datetime, nodes: dict[str, Node]) -> str:
+    """Return where a server ran and how it ended, and how long before a time, behind its name."""
     down = [node for node in server.nodes if _is_down(nodes.get(node))]
     place = f" on {', '.join(server.nodes[:4])}" if server.nodes else ""
     away = f"; {', '.join(down)} is down" if down else ""
     if server.ended is None:
         return f"{place}{away}"
-    seconds = max(0, round((client_end - server.ended).total_seconds()))
+    seconds = max(0, round((until - server.ended).total_seconds()))
     return f"{place}, which ended ({server.state}) at {server.ended:%H:%M:%S} UTC, {seconds} s before{away}"
 
 
@@ -123,5 +142,6 @@ def _is_down(node: Node | None) -> bool:
     return node is not None and node.state is NodeState.DOWN
 
 
-def _short(host: str) -> str:
+def short_host(host: str) -> str:
+    """Return the name of a host without its domain, as it is compared."""
     return host.lower() if host[:1].isdigit() else host.partition(".")[0].lower()

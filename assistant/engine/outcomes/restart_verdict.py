@@ -24,6 +24,7 @@ from assistant.engine.outcomes.settlement import (
     settled_elsewhere,
     stop_wrong_start,
 )
+from assistant.engine.outcomes.waiting_clients import serves_again, with_served_address
 from assistant.engine.report import COUNTED_OTHERWISE, cost_in_words
 from assistant.engine.retry_policy import MOVED
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
@@ -118,7 +119,7 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
-    verdict = _verdict(engine, incident, diagnosis, restarted)
+    verdict = with_served_address(engine, incident, restarted.job, _verdict(engine, incident, diagnosis, restarted))
     child = _own_incident(engine, incident, restarted)
     if child is not None and verdict.standing is not Standing.RECOVERED:
         note = f"not recovered: {verdict.note}; incident {child.id} is about that job"
@@ -286,7 +287,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
             beside=_other_writer(engine, incident, restarted, job),
             unit=unit,
-            stateless=not points and not before and _keeps_no_state(engine, job),
+            stateless=not points and not before and (_keeps_no_state(engine, job) or serves_again(engine, incident, job)),
             hidden_failure=failure_behind(job, engine.knowledge),
             saved_step=_saved_by(engine, job, past=first_step) if incident.playbook != DRIVER else None,
             lost_numbers=proof_of_lost_numbers(points, before) if not later else None,

@@ -12,7 +12,8 @@ from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.resume.installed_trainers import installed_folders
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.file_uses import file_uses
-from assistant.recover.source.trainer_source import SourceCall, TrainerSource
+from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.watch.hang import tells_of_service
 
 SAVE_OPTIONS = (
     *(
@@ -273,7 +274,7 @@ _NO_FILE = re.compile(r"(?:\w+\.)*(?:wfile|stdout|stderr|json|response|resp|sock
 """Calls of such names that write to a client or the log."""
 _SERVES = re.compile(
     r"(?:^|[\s/])(?:(?:vllm|lmdeploy|ollama|xinference) serve|trl vllm-serve|text-generation-launcher|tritonserver|llama-server|"
-    r"uvicorn|gunicorn|redis-server)(?:\s|$)"
+    r"uvicorn|gunicorn)(?:\s|$)"
     r"|-m (?:vllm\.entrypoints\S*|sglang\.launch_server|http\.server|fastchat\.serve\S*)(?:\s|$)"
 )
 """Command lines of servers: they load weights and write none."""
@@ -281,6 +282,8 @@ _SERVING = frozenset(
     "serve_forever run_app run_simple start_server add_insecure_port add_secure_port uvicorn.run web.run_app".split()
 )
 """Calls by which a program serves others until it is ended."""
+_WEB_FRAMEWORKS = frozenset("flask bottle quart sanic".split())
+"""Of which `app.run(port=…)` serves."""
 _SERVING_NAME = re.compile(r"serv(?:e|er|ing|ice)?(?![a-z])|(?<![a-z])api(?![a-z])|infer(?:ence)?|endpoint|gateway", re.IGNORECASE)
 _LISTENS = re.compile(
     r"Uvicorn running on|Application startup complete|Running on https?://|Listening at: https?://|Serving HTTP on"
@@ -288,14 +291,20 @@ _LISTENS = re.compile(
     re.IGNORECASE,
 )
 """Lines by which a server says that it can be asked; the rendezvous of a training says it otherwise."""
-_NAMES_SAVES = re.compile(r"sav(?:e|ing)|ckpt|checkpoint|out(?:put)?_?-?(?:dir|path)|state_?-?(?:dir|file|path)", re.IGNORECASE)
+_NAMES_SAVES = re.compile(
+    r"sav(?:e|ing)|ckpt|checkpoint|out(?:put)?_?-?(?:dir|path)|state_?-?(?:dir|file|path)|persist|snapshot|journal|data_?-?dir"
+    r"|database|(?<![a-z])(?:db|wal)(?![a-z])",
+    re.IGNORECASE,
+)
 """Words of options that may say where a program saves."""
 _LIBRARIES = frozenset(
     "torch torchvision numpy pandas transformers tokenizers datasets safetensors vllm sglang fastapi flask starlette uvicorn "
     "aiohttp httpx requests grpc pydantic openai gradio tqdm yaml PIL sklearn scipy matplotlib evaluate sacrebleu rouge_score "
-    "lm_eval".split()
+    "lm_eval sentence_transformers peft accelerate bottle tornado sanic quart hypercorn waitress werkzeug jinja2 msgpack click "
+    "typer tyro loguru rich psutil prometheus_client einops sentencepiece tiktoken orjson uvloop httptools".split()
 )
 """Of which no call but those of SAVE_CALLS saves."""
+_MOVES = frozenset("os.replace os.rename os.renames shutil.move".split())
 _STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
 """Modules by which a program keeps state without a call that tells of it."""
 
@@ -306,8 +315,23 @@ def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
     return [
         program
         for program in read
-        if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls) and not file_uses(program).saves
+        if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls)
+        and not file_uses(program).saves
+        and not _serves_with_state(program)
     ]
+
+
+def _serves_with_state(program: JobProgram) -> bool:
+    """Tell whether a server opens a store, or puts a file in the place of another one while it serves."""
+    if not any(map(_serving_lines, program.sources)):
+        return False
+    moves = [call for call in program.calls if call.name in _MOVES]
+    return bool(_imported(program) & _STORES) or not all(_is_before_serving(program, call) for call in moves)
+
+
+def _imported(program: JobProgram) -> set[str]:
+    """Return the modules at the top that a program and what lies beside it import."""
+    return {name.lstrip(".").partition(".")[0] for source in program.sources for name in source.modules}
 
 
 def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
@@ -329,25 +353,44 @@ def only_serves(programs: Sequence[JobProgram], texts: Iterable[str]) -> bool:
     name = words[place] if place is not None and place < len(words) else programs[0].name
     options = [word.partition("=")[0] for word in words if word.startswith("-") or "=" in word]
     serves = _SERVING_NAME.search(name.rpartition("/")[2]) is not None
-    return serves and not any(map(_NAMES_SAVES.search, options)) and any(_LISTENS.search(text) for text in texts)
+    if not serves or any(map(_NAMES_SAVES.search, options)):
+        return False
+    return any(_LISTENS.search(text) or tells_of_service(text) for text in texts)
+
+
+def _serving_lines(source: TrainerSource) -> list[int]:
+    """Return the lines at which a program begins to serve: `server.serve_forever()`, `Thread(target=server.serve_forever)`."""
+    runs_app = bool({name.partition(".")[0] for name in source.modules} & _WEB_FRAMEWORKS)
+    return [
+        call.line
+        for call in source.calls
+        if {call.method, call.name} & _SERVING
+        or any(dotted(value).rpartition(".")[2] in _SERVING for value in (*call.positional, *call.keywords.values()))
+        or (runs_app and call.method == "run" and {"host", "port"} & {*call.keywords})
+    ]
 
 
 def _is_only_announced(program: JobProgram, call: SourceCall) -> bool:
     """Tell whether a server writes text once, before it serves: its address, a mark that it is ready."""
-    if not any({serving.method, serving.name} & _SERVING for serving in program.calls) or call.method not in (
-        "write",
-        "write_text",
-    ):
-        return False
+    is_text = call.method in ("write", "write_text", "dump")
+    return is_text and any(map(_serving_lines, program.sources)) and _is_before_serving(program, call)
+
+
+def _is_before_serving(program: JobProgram, call: SourceCall) -> bool:
+    """Tell whether a server makes a call once, and before it serves."""
     uses = file_uses(program)
     source = next((text for text in program.sources if any(own is call for own in text.calls)), None)
     caller = uses.caller_of(source, call) if source is not None else None
     if caller is None or source is None or uses.is_repeated(caller):
         return False
-    serves_from = [serving.line for serving in source.calls if {serving.method, serving.name} & _SERVING]
-    if caller.scope is None and any(line < call.line for line in serves_from):
+    if caller.scope is None and any(line < call.line for line in _serving_lines(source)):
         return False  # it has served by then: what it writes may be what it was told
     return caller.scope is None or any(True for _ in uses.reader.callers(caller.source, caller.scope))
+
+
+def _is_to_client(call: SourceCall) -> bool:
+    """Tell whether a call such as `json.dump(answer, self.wfile)` writes to a client and no file."""
+    return any(_NO_FILE.fullmatch(f"{dotted(value)}.write") for value in (*call.positional[1:2], *call.keywords.values()))
 
 
 def _is_read_whole(program: JobProgram) -> bool:
@@ -360,14 +403,17 @@ def _is_read_whole(program: JobProgram) -> bool:
         return False
     if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
         return False
+    written = [call for call in program.calls if _NO_STATE.fullmatch(call.name) and not _is_to_client(call)]
+    if any(map(_serving_lines, program.sources)) and not all(_is_only_announced(program, call) for call in written):
+        return False  # an evaluation writes its results so, and a server what it was told
     logged = file_uses(program).log_lines
     writes = (call for call in program.calls if call.method in _WRITES and not _NO_FILE.fullmatch(call.name))
     if any(call not in logged and not _is_only_announced(program, call) for call in writes):
         return False
-    if file_uses(program).saves:
+    if file_uses(program).saves or _serves_with_state(program):
         return False
     beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
         PurePosixPath(module.path).parent.name for module in program.modules
     }
-    imported = {name.lstrip(".").partition(".")[0] for source in program.sources for name in source.modules}
+    imported = _imported(program)
     return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside_names | {""}
