@@ -265,9 +265,8 @@ class MetricReader:
         text = line.text
         if self._block is None and (reading := _KNOWN_SHAPES.read(text)) is not None:
             self._setting = None
-            step, loss, norm, seconds, at, rank, batch = reading
-            if self._goes_on(step, rank, has_loss=True):
-                self.points.append(MetricPoint(step, loss, norm, line.number, at, seconds, batch))
+            if self._goes_on(reading.step, reading.rank, has_loss=True):
+                self.points.append(reading.point(line.number))
             return
         if "%|" in text:
             if self._take_bar(line):
@@ -331,8 +330,8 @@ class MetricReader:
                 marks = marks_of(text)
                 self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds, marks=marks)
                 if self._block is None and not any(word in text for word in _OTHER_LINES):
-                    rank, batch = _own_rank(text), _batch(text)
-                    _KNOWN_SHAPES.keep(text, places_of(step, loss, norm, spent, shape.unit_s, rank=rank, batch=batch, marks=marks))
+                    own, size = _own_rank(text), _batch(text)
+                    _KNOWN_SHAPES.keep(text, places_of(step, loss, norm, spent, shape.unit_s, rank=own, batch=size, marks=marks))
                 return True
         return False
 

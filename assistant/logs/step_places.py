@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from assistant.logs.prefix import DEFAULT_YEAR, PrefixMarks, time_in
+from assistant.records import MetricPoint
 
 LONGEST = 600
 """Characters of a line whose shape is kept."""
@@ -33,6 +34,10 @@ class StepReading(NamedTuple):
     at: datetime | None
     rank: int | None
     batch: int | None
+
+    def point(self, line: int) -> MetricPoint:
+        """Return it as the point of a line."""
+        return MetricPoint(self.step, self.loss, self.norm, line, self.at, self.seconds, self.batch)
 
 
 class StepPlaces(NamedTuple):

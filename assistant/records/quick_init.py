@@ -33,5 +33,5 @@ def quick_init(record: type[Record]) -> type[Record]:
     assignments = "".join(f"    self.{f.name} = {f.name}\n" for f in own)
     source = f"def __init__(self, {parameters}):\n    _set(self, '__class__', _open)\n{assignments}    self.__class__ = _record\n"
     exec(source, names)  # as `dataclass` does it: of the names of fields alone
-    record.__init__ = wraps(record.__init__)(names["__init__"])  # type: ignore[misc]
+    record.__init__ = wraps(record.__init__)(names["__init__"])  # type: ignore[method-assign]
     return record
