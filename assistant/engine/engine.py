@@ -61,6 +61,7 @@ from assistant.gate import Gate
 from assistant.gate.stops import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
+from assistant.process_memory import collected_seldom
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome
 from assistant.recover.directives import Budget, directives_of, failing_step, restart_budget
 from assistant.recover.drivers import never_begin
@@ -178,6 +179,7 @@ class Engine:
             return ends
         return ends + [self.store.incident(cordon.incident) for cordon in settled if cordon.incident is not None]
 
+    @collected_seldom()
     def look(self) -> list[Incident]:
         """Look at the cluster once and return the incidents that were opened for what is new.
 

@@ -42,6 +42,17 @@ def clean(raw: bytes) -> str:
     return _CONTROL.sub("", text)
 
 
+_PLAIN = bytes((9, 10, *range(32, 127)))
+"""Bytes of which `clean` takes none away."""
+
+
+def clean_lines(block: bytes) -> list[str]:
+    r"""Return the text of each line of a block without its last `\n`, as `clean` does."""
+    if not block.translate(None, _PLAIN) and not _has_long_line(block):
+        return block.decode("ascii").split("\n")
+    return list(map(clean, block.split(b"\n")))
+
+
 def _last_state(states: Sequence[str]) -> str:
     """Return the last state of a progress bar, after any earlier text that is no state of it."""
     latest_states: list[str] = []

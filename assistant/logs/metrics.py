@@ -14,24 +14,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.logs.lines import Line
-from assistant.logs.plain_metrics import DONE_WORDS, LineCount, PairsReading, TableReader, pairs_reading
-from assistant.logs.prefix import DEFAULT_YEAR, parse
+from assistant.logs.named_numbers import NumberPattern, number_after
+from assistant.logs.plain_metrics import DONE_WORDS, GATES, LineCount, PairsReading, TableReader, pairs_reading
+from assistant.logs.prefix import DEFAULT_YEAR, PrefixMarks, marks_of
+from assistant.logs.step_places import KnownShapes, places_of
 from assistant.records import MetricPoint
-
-_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?))"
-
-
-class _NumberPattern(NamedTuple):
-    """A pattern for a number behind its name, which is not tried where the line cannot hold that name."""
-
-    pattern: re.Pattern[str]
-    literals: tuple[str, ...]
-    """Each match holds one of them, not far behind its begin."""
-
-    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """Return the first match: what `pattern.search` returns, in a fraction of its time."""
-        begins = [at for literal in self.literals if (at := text.find(literal, start)) >= 0]
-        return self.pattern.search(text, max(start, min(begins) - _LONGEST_LEAD)) if begins else None
 
 
 class _Format(NamedTuple):
@@ -40,72 +27,63 @@ class _Format(NamedTuple):
     gate: str
     """Text that every such line holds; looked for first, because that is cheap."""
     step: re.Pattern[str]
-    loss: _NumberPattern
-    grad_norm: _NumberPattern | None = None
-    seconds: _NumberPattern | None = None
+    loss: NumberPattern
+    grad_norm: NumberPattern | None = None
+    seconds: NumberPattern | None = None
     unit_s: float = 1.0
     """Seconds of one unit of `seconds`."""
-
-
-_LONGEST_LEAD = 24
-"""Characters of a name in front of its literal, at most: `global gradient_`, `optim/total grad_`."""
-
-
-def _after(words: str, *literals: str) -> _NumberPattern:
-    """Return a pattern for the number that follows; a longer word or number is none.
-
-    Args:
-        words: Pattern of the name.
-        literals: Each name holds one of them, behind `_LONGEST_LEAD` characters at most.
-    """
-    return _NumberPattern(re.compile(rf"{words}\s{{0,16}}+({_NUMBER})(?![\w.]{{0,255}}\w)"), literals)
 
 
 LARGEST_STEP = 10**15
 """Steps beyond it are no steps: they would not fit where they are counted and kept."""
 _MEGATRON_STEP = re.compile(r"\biteration\s+(\d{1,15})/")
-_MEGATRON = (_MEGATRON_STEP, _after(r"\blm[ _]loss(?: value)?:", "loss"), _after(r"\bgrad norm:", "norm"))
+_MEGATRON = (_MEGATRON_STEP, number_after(r"\blm[ _]loss(?: value)?:", "loss"), number_after(r"\bgrad norm:", "norm"))
 _FORMATS = (
-    _Format("per iteration (ms)", *_MEGATRON, _after(r"elapsed time per iteration \(ms\):", "elapsed"), 0.001),
-    _Format("per iteration (s)", *_MEGATRON, _after(r"elapsed time per iteration \(s\):", "elapsed")),
+    _Format("per iteration (ms)", *_MEGATRON, number_after(r"elapsed time per iteration \(ms\):", "elapsed"), 0.001),
+    _Format("per iteration (s)", *_MEGATRON, number_after(r"elapsed time per iteration \(s\):", "elapsed")),
     _Format(
         "tgs (tokens",
         re.compile(r"\bstep=(\d{1,15})"),
-        _after(r"\bloss=", "loss="),
-        _after(r"grad_norm=(?:\{[^}:]{0,100}:)?", "grad_norm="),
-        _after(r"fwd_bwd_time=", "fwd_bwd_time="),
+        number_after(r"\bloss=", "loss="),
+        number_after(r"grad_norm=(?:\{[^}:]{0,100}:)?", "grad_norm="),
+        number_after(r"fwd_bwd_time=", "fwd_bwd_time="),
     ),
     _Format(
         "Iter(train)",
         re.compile(r"\[\s*(\d{1,15})/"),
-        _after(r"\bloss:", "loss:"),
-        _after(r"\bgrad_norm:", "grad_norm:"),
-        _after(r"(?<!_)\btime:", "time:"),
+        number_after(r"\bloss:", "loss:"),
+        number_after(r"\bgrad_norm:", "grad_norm:"),
+        number_after(r"(?<!_)\btime:", "time:"),
     ),
     _Format(
         "loss train:",
         re.compile(r"\bstep (\d{1,15})"),
-        _after(r"\bloss train:", "loss train:"),
+        number_after(r"\bloss train:", "loss train:"),
         None,
-        _NumberPattern(re.compile(r"iter time: ([\d.]+) ms"), ("iter time: ",)),
+        NumberPattern(re.compile(r"iter time: ([\d.]+) ms"), ("iter time: ",)),
         0.001,
     ),
     _Format(
         "step_in_slice:",
         re.compile(r"step_in_slice: (\d{1,15})/"),
-        _after(r"loss_avg_rank:", "loss_avg_rank:"),
+        number_after(r"loss_avg_rank:", "loss_avg_rank:"),
         None,
-        _after(r"'total_time': '", "total_time"),
+        number_after(r"'total_time': '", "total_time"),
     ),
-    _Format("|Loss:", re.compile(r"\|(\d{1,15})\|Loss:"), _after(r"\|Loss:", "|Loss:")),
-    _Format("train loss ", re.compile(r"\bstep (\d{1,15}): train loss "), _after(r"train loss", "train loss")),
+    _Format("|Loss:", re.compile(r"\|(\d{1,15})\|Loss:"), number_after(r"\|Loss:", "|Loss:")),
+    _Format("train loss ", re.compile(r"\bstep (\d{1,15}): train loss "), number_after(r"train loss", "train loss")),
     _Format(
         "lobal_step",
         re.compile(r"\bglobal_step[=:]\s*(\d{1,15})"),
-        _after(r"\b(?:reduced_)?(?:train_)?loss[=:]", "loss"),
-        _after(r"\bgrad_norm[=:]", "grad_norm"),
+        number_after(r"\b(?:reduced_)?(?:train_)?loss[=:]", "loss"),
+        number_after(r"\bgrad_norm[=:]", "grad_norm"),
     ),
-    _Format("num_updates=", re.compile(r"\bnum_updates=(\d{1,15})"), _after(r"\bloss=", "loss="), _after(r"\bgnorm=", "gnorm=")),
+    _Format(
+        "num_updates=",
+        re.compile(r"\bnum_updates=(\d{1,15})"),
+        number_after(r"\bloss=", "loss="),
+        number_after(r"\bgnorm=", "gnorm="),
+    ),
     _Format(
         "oss",
         re.compile(
@@ -113,9 +91,9 @@ _FORMATS = (
             r"(?!\w)(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),
-        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?", "oss"),
-        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?", "norm"),
-        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s{0,16}+[:=]", "time", "sec/step"),
+        number_after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?", "oss"),
+        number_after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?", "norm"),
+        number_after(r"\b(?:step_time|time/step|iter_time|sec/step)\s{0,16}+[:=]", "time", "sec/step"),
     ),
 )
 _STEP_KEYS = ("step", "global_step", "num_updates", "iteration", "iter", "current_steps", "trainer/global_step", "_step", "steps")
@@ -139,28 +117,32 @@ _BAR = re.compile(
     r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
 _NAMED_EPOCH = re.compile(r"\b[Ee]poch[ =:]{0,2}\[?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\]?")
-_BAR_LOSS = _after(r"[ ,\[](?:train[_/]|step_|reduced_train_)?[lL]oss(?:_step|/train)?=", "oss")
+_BAR_LOSS = number_after(r"[ ,\[](?:train[_/]|step_|reduced_train_)?[lL]oss(?:_step|/train)?=", "oss")
 _BAR_END = re.compile(r"[^][]{0,400}\]")
 """What a bar says of itself; behind it stands what somebody else has written into the same line."""
 _OTHER_LOOP = re.compile(r"alid|[Ee]val|[Tt]est|[Pp]redict|[Ii]nfer")
 _DRAWN_BACK = 2
 """A bar that stands at less than one part in so many of where it stood has begun again: an evaluation's, an epoch's."""
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
-_BLOCK_LOSS = _after(
+_BLOCK_LOSS = number_after(
     r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)", "oss"
 )
-_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)", "norm")
+_BLOCK_NORM = number_after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)", "norm")
 _EPOCH_BATCH = re.compile(
     r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]"
     r"|(?:^|[\s\])|])Train: (\d{1,9}) \[\s{0,12}(\d{1,12})/(\d{1,12})\s{1,8}\(\s{0,4}\d{1,3}%\)\]"
 )
 """Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm,
 train.py: epochs and updates from 0."""
-_LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?", "oss")
-_LINE_NORM = _after(r"\bgrad_norm:", "grad_norm:")
+_LINE_LOSS = number_after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?", "oss")
+_LINE_NORM = number_after(r"\bgrad_norm:", "grad_norm:")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
+_KNOWN_SHAPES = KnownShapes()
+"""Of the lines that `_FORMATS` read, of all logs: there is no more to a line of such a shape."""
+_OTHER_LINES = ("%|", "[batch=", "[step=", "{", *GATES)
+"""What stands in lines that say something of other lines as well, or may be read in another way."""
 
 
 def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
@@ -281,6 +263,11 @@ class MetricReader:
     def take(self, line: Line) -> None:
         """Read one line; what it says is added to `points`."""
         text = line.text
+        if self._block is None and (reading := _KNOWN_SHAPES.read(text)) is not None:
+            self._setting = None
+            if self._goes_on(reading.step, reading.rank, has_loss=True):
+                self.points.append(reading.point(line.number))
+            return
         if "%|" in text:
             if self._take_bar(line):
                 return
@@ -340,7 +327,11 @@ class MetricReader:
                 norm = shape.grad_norm.search(text) if shape.grad_norm else None
                 spent = shape.seconds.search(text) if shape.seconds else None
                 seconds = float(spent[1]) * shape.unit_s if spent else None
-                self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds)
+                marks = marks_of(text)
+                self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds, marks=marks)
+                if self._block is None and not any(word in text for word in _OTHER_LINES):
+                    own, size = _own_rank(text), _batch(text)
+                    _KNOWN_SHAPES.keep(text, places_of(step, loss, norm, spent, shape.unit_s, rank=own, batch=size, marks=marks))
                 return True
         return False
 
@@ -420,23 +411,15 @@ class MetricReader:
         *,
         counted: bool = False,
         epoch: int | None = None,
+        marks: PrefixMarks | None = None,
     ) -> None:
-        prefix = parse(line.text)
-        own = _OWN_RANK.search(line.text) if "ank" in line.text or "RANK" in line.text else None
-        rank = int(own[1]) if own else prefix.rank
-        if self.points:
-            last = self.points[-1].step
-            if self._doubted and len(self.points) == 1 and loss is not None and step < last:
-                self.points.pop()  # the training begins below it: what was taken for a step is a setting
-                self._leader = rank
-            elif step == last and self.points[-1].loss is None and loss is not None:
-                self.points.pop()  # DeepSpeed says the step on one line and its loss on the next
-            elif step == last or (rank != self._leader and step < last):
-                return
-        else:
-            self._leader = rank
-        at = prefix.at if prefix.at is not None and prefix.at.year != DEFAULT_YEAR else None
-        batch = _BATCH.search(line.text) if "batch" in line.text else None
+        marks = marks or marks_of(line.text)
+        own = _own_rank(line.text)
+        rank = int(own[1]) if own else int(line.text[slice(*marks.rank)]) if marks.rank is not None else None
+        if not self._goes_on(step, rank, has_loss=loss is not None):
+            return
+        at = marks.at if marks.at is not None and marks.at.year != DEFAULT_YEAR else None
+        batch = _batch(line.text)
         self.points.append(
             MetricPoint(
                 step,
@@ -450,6 +433,30 @@ class MetricReader:
                 epoch,
             )
         )
+
+    def _goes_on(self, step: int, rank: int | None, *, has_loss: bool) -> bool:
+        """Make room for a point; False where another line has said it, or another rank is behind."""
+        if not self.points:
+            self._leader = rank
+            return True
+        last = self.points[-1].step
+        if self._doubted and len(self.points) == 1 and has_loss and step < last:
+            self.points.pop()  # the training begins below it: what was taken for a step is a setting
+            self._leader = rank
+        elif step == last and self.points[-1].loss is None and has_loss:
+            self.points.pop()  # DeepSpeed says the step on one line and its loss on the next
+        elif step == last or (rank != self._leader and step < last):
+            return False
+        return True
+
+
+def _own_rank(text: str) -> re.Match[str] | None:
+    """Return the rank that a line names itself."""
+    return _OWN_RANK.search(text) if "ank" in text or "RANK" in text else None
+
+
+def _batch(text: str) -> re.Match[str] | None:
+    return _BATCH.search(text) if "batch" in text else None
 
 
 def _beside_bars(text: str) -> str:

@@ -155,7 +155,8 @@ LOAD = re.compile(
 """Said before a run begins, by transformers' example scripts and its Trainer (_load_from_checkpoint)."""
 SAVE = re.compile(r"\bSaving (?:model )?checkpoint to \S{0,4000}\bcheckpoint-(\d{1,15})\b")
 LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})(?:\.0)?[,)\s]")
-_GATES = ("Running training", "ontinuing training", "Saving ", "logging_steps=", "checkpoint-")
+GATES = ("Running training", "ontinuing training", "Saving ", "logging_steps=", "checkpoint-")
+"""One of them stands in every line that tells of a run."""
 ROUNDED, ROUNDED_SHARE = 0.0051, 0.001
 """How far an epoch that was rounded for the log may lie from its own, and as a share of it."""
 LEAST_EPOCHS, FEWEST_EPOCHS = 0.5, 4
@@ -182,7 +183,7 @@ class LineCount:
 
     def take(self, text: str) -> bool:
         """Learn from a line; True where it begins another run."""
-        if not any(gate in text for gate in _GATES):
+        if not any(gate in text for gate in GATES):
             return False
         if BEGIN.search(text):
             return True

@@ -67,38 +67,60 @@ _WITH_MONTH_NAMES = frozenset(pattern for pattern in _TIMES if "mon" in pattern.
 _SYSLOG_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,62}) (?=[\w.()/-]+(?:\[\d+\])?: )")
 
 
+class PrefixMarks(NamedTuple):
+    """The marks that stand before a line, and where."""
+
+    rank: tuple[int, int] | None
+    """Begin and end of its digits."""
+    host: str | None
+    at: datetime | None
+    time: re.Match[str] | None
+    """How the time is written; also of one that no calendar has, behind which no further mark is looked for."""
+    end: int
+    """Where the rest of the line begins."""
+
+
 def parse(text: str) -> Prefix:
     """Return rank, host and time that stand before a line, in any order, and the rest of it."""
-    rank: int | None = None
+    marks = marks_of(text)
+    return Prefix(int(text[slice(*marks.rank)]) if marks.rank is not None else None, marks.host, marks.at, text[marks.end :])
+
+
+def marks_of(text: str) -> PrefixMarks:
+    """Return the marks that stand before a line, in any order."""
+    rank: tuple[int, int] | None = None
     host: str | None = None
     at: datetime | None = None
+    time: re.Match[str] | None = None
+    end = 0
     for _ in range(5):
-        text = text.lstrip(" ") if at is None and text[:2] == " [" else text
-        if match := _RANK.match(text):
-            prefix_rank = int(match["rank"] or match["bare"] or match["srun"])
-            rank = prefix_rank if rank is None or match["rank"] else rank
-        elif at is None and (match := _first_time(text)):
-            at = _time(match)
+        if at is None and text.startswith(" [", end):
+            end += 1
+        if match := _RANK.match(text, end):
+            rank = match.span(match.lastgroup or 0) if rank is None or match["rank"] else rank
+        elif at is None and (match := _first_time(text, end)):
+            at, time = time_in(match), match
             if at is None:
                 break
             if match.re in _WITH_MONTH_NAMES and (syslog := _SYSLOG_HOST.match(text, match.end())):
                 host, match = syslog["host"], syslog
-        elif host is None and (match := _HOST.match(text)) and not _NAMES_NO_HOST.match(match["host"] or match["pod"]):
+        elif host is None and (match := _HOST.match(text, end)) and not _NAMES_NO_HOST.match(match["host"] or match["pod"]):
             host = match["host"] or match["pod"]
         else:
             break
-        text = text[match.end() :]
-    return Prefix(rank, host, at, text)
+        end = match.end()
+    return PrefixMarks(rank, host, at, time, end)
 
 
-def _first_time(text: str) -> re.Match[str] | None:
+def _first_time(text: str, begin: int) -> re.Match[str] | None:
     for pattern in _TIMES:
-        if match := pattern.match(text):
+        if match := pattern.match(text, begin):
             return match
     return None
 
 
-def _time(match: re.Match[str]) -> datetime | None:
+def time_in(match: re.Match[str]) -> datetime | None:
+    """Return the time of a mark; None where no calendar has it."""
     part = match.groupdict()
     month = int(part["mo"]) if part.get("mo") else _MONTHS.get(part.get("mon") or "", 0)
     micro = int((part["f"] or "0").ljust(6, "0")[:6])

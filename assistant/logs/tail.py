@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from assistant.errors import InputError
 from assistant.linear_patterns import typed_pattern
-from assistant.logs.lines import Line, clean, strip_ansi
+from assistant.logs.lines import Line, clean, clean_lines, strip_ansi
 from assistant.logs.reading import LONGEST_LINE, blocks, open_log
 from assistant.records import Job
 from assistant.untrusted import list_folder, open_regular, read_end_from
@@ -191,17 +191,18 @@ class LogFollower:
             # no newline in sight: deliver it in pieces, whole states of what is drawn over where it is
             complete = appended.rfind(b"\r") if appended.rfind(b"\r") > 0 else len(appended)
         raw = appended[:complete]
-        texts = raw.removesuffix(b"\n").split(b"\n") if raw else []
+        texts = clean_lines(raw.removesuffix(b"\n")) if raw else []
         offset = position.offset + complete
         start_bytes = min(offset, _FINGERPRINT)
+        start = appended[:start_bytes] if not position.offset else os.pread(descriptor, start_bytes, 0)
         self.position = TailPosition(
             offset=offset,
             inode=os.fstat(descriptor).st_ino,
             line=position.line + len(texts),
-            start=zlib.crc32(os.pread(descriptor, start_bytes, 0)),
+            start=zlib.crc32(start),
             start_bytes=start_bytes,
         )
-        return [Line(position.line + n, clean(text)) for n, text in enumerate(texts, 1)]
+        return list(map(Line._make, enumerate(texts, position.line + 1)))
 
 
 Ends = Callable[[bytes], list[int]]

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from assistant.records.quick_init import quick_init
 from assistant.records.words import JobState, NodeState
 
 MOST_FILES = 256
@@ -222,6 +223,7 @@ class JobStep:
     """The line that started it, its words joined by blanks; empty where the accounting does not keep it."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as the scheduler shows it."""
@@ -367,6 +369,7 @@ class Checkpoint:
     """Whether it was not judged and nothing stands for it: it is neither whole nor refused, and a person decides."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
     """Training metrics of one optimiser step; NaN and inf are kept."""

@@ -153,9 +153,9 @@ def job_of(
     """
     nodes = nodes_of(node_text)
     submitted, started, ended = times
-    path_of = partial(log_of, work_dir=work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
-    log = path_of(pattern)
-    error_log = path_of(error_pattern) if error_pattern != pattern else log
+    node = nodes[0] if nodes else ""
+    log = log_of(pattern, work_dir, raw_id, job_id, name, user, node)
+    error_log = log_of(error_pattern, work_dir, raw_id, job_id, name, user, node) if error_pattern != pattern else log
     return Job(
         id=job_id,
         name=name,
@@ -189,11 +189,11 @@ def discards_of(pattern: str, error_pattern: str) -> tuple[str, ...]:
     return (("standard output",) if output else ()) + (("standard error",) if (error_pattern or pattern) == NOWHERE else ())
 
 
-def log_of(pattern: str, work_dir: str, *, raw_id: str, job_id: str, name: str, user: str, nodes: Sequence[str]) -> Path | None:
-    """Return where a job's output lies, given the pattern of it."""
-    if not value(pattern) or pattern == NOWHERE or ("+" in job_id and not job_id.endswith("+0")):
+def log_of(pattern: str, work_dir: str, raw_id: str, job_id: str, name: str, user: str, node: str) -> Path | None:
+    """Return where a job's output lies, given the pattern of it; `node` is the first of its nodes."""
+    if pattern in NOTHING or pattern == NOWHERE or ("+" in job_id and not job_id.endswith("+0")):
         return None  # of a heterogeneous job only the first part has an output
-    path = log_path(pattern, raw_id=raw_id, job_id=job_id, name=name, user=user, node=nodes[0] if nodes else "")
+    path = log_path(pattern, raw_id=raw_id, job_id=job_id, name=name, user=user, node=node)
     if not path.startswith("/"):
         if not value(work_dir):
             return None

@@ -166,12 +166,16 @@ def moment(text: str) -> datetime | None:
     if text in NOTHING:
         return None
     try:
-        if not text.isdecimal():
-            return datetime.fromisoformat(text).astimezone(UTC)
-        since_1970 = int(text)
-        return datetime.fromtimestamp(since_1970, UTC) if since_1970 else None
+        return _since_1970(text) if text.isdecimal() else datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError, OSError):  # no time, or one that no calendar has
         return None
+
+
+@lru_cache(maxsize=4096)
+def _since_1970(text: str) -> datetime | None:
+    """Return a time, read once for all jobs that were submitted together or are expected to begin with a reservation."""
+    seconds_passed = int(text)
+    return datetime.fromtimestamp(seconds_passed, UTC) if seconds_passed else None
 
 
 def seconds(text: str) -> int | None:

@@ -84,7 +84,8 @@ class _PhaseGaps:
 
     def add(self, gap_s: float) -> None:
         self.count += 1
-        self.longest = max(self.longest, gap_s)
+        if gap_s > self.longest:
+            self.longest = gap_s
         self.recent.append(gap_s)
         if len(self.recent) > KEPT_GAPS:
             del self.recent[0]
@@ -115,7 +116,10 @@ class Cadence:
         if gap_s >= 0:
             if phase is LogPhase.TRAINING:
                 self.steps, self.trained_s = self.steps + steps, self.trained_s + gap_s
-            self._gaps.setdefault(phase, _PhaseGaps()).add(gap_s)
+            phase_gaps = self._gaps.get(phase)
+            if phase_gaps is None:
+                phase_gaps = self._gaps[phase] = _PhaseGaps()
+            phase_gaps.add(gap_s)
 
     def count(self, phase: LogPhase) -> int:
         """Return how many gaps of a phase were seen."""
@@ -282,6 +286,8 @@ class WaitTrack:
 
     def clear(self) -> None:
         """Forget the wait: the job made a step."""
+        if self.since is None and not self.unrelated:
+            return  # nothing was said since the step before
         self.since = self.last_at = None
         self.count, self.unrelated, self.longest = 0, 0, timedelta()
 

@@ -130,10 +130,12 @@ class LossTrack:
         self._steps.append(point.step)
         self._lines.append(point.line)
         self._losses.append(loss)
-        self._norms.append(point.grad_norm if point.grad_norm is not None else NO_NORM)
-        self._no_gradients = self._no_gradients + 1 if math.isnan(self._norms[-1]) else 0
-        usual = median(self._losses[-SMOOTH:])
-        if math.isfinite(usual) and len(self._losses) >= SMOOTH:
+        norm = point.grad_norm if point.grad_norm is not None else NO_NORM
+        self._norms.append(norm)
+        self._no_gradients = self._no_gradients + 1 if math.isnan(norm) else 0
+        newest = sorted(self._losses[-SMOOTH:])
+        usual = newest[SMOOTH // 2] if len(newest) == SMOOTH else median(newest)
+        if len(newest) == SMOOTH and math.isfinite(usual):
             self._best = min(self._best, usual)
         # as long as it is raised it is looked at closely: that is rare, and far from every raised loss is a spike
         self._raised = self._raised + 1 if not usual <= self._best + RAISED * abs(self._best) + LEAST_RAISED else 0

@@ -354,30 +354,46 @@ class View:
     def _stepped(self, point: MetricPoint, at: datetime, each_s: float | None, *, last: bool) -> None:
         """Learn from a step: the gap before it, and that the job lives."""
         before = self.last
+        if before is not None and point.step > before.step and not self._met and not self._sizes:
+            gap = self._gap_s(point, each_s)  # nearly always: nothing but training lies between the two
+            if gap is not None:
+                self._trained(point, point.step - before.step, gap, at, timed_by_looks=gap is each_s and not last)
+        else:
+            self._came_to(point, at, each_s, last=last)
+        self.phase = LogPhase.FIRST_STEP if before is None else LogPhase.TRAINING
+        self.last, self.life_at, self.step_at = point, at, at
+        if self._shapes:
+            self._shapes.clear()
+        self.wait.clear()
+        self.saves.stepped(point.step)
+
+    def _trained(self, point: MetricPoint, steps: int, gap_s: float, at: datetime, *, timed_by_looks: bool) -> None:
+        """Learn from steps with nothing but training in the gap before them."""
+        self.cadence.add(LogPhase.TRAINING, gap_s, steps)
+        spent = point.seconds if point.seconds is not None else gap_s / steps
+        if not timed_by_looks or point.seconds is not None or spent < JUMP * self.cadence.usual_step_s:
+            # by the sample where the batch is known: one that is ramped up takes longer and is not slow
+            self.pace.add(spent / point.batch if point.batch else spent, at)
+
+    def _came_to(self, point: MetricPoint, at: datetime, each_s: float | None, *, last: bool) -> None:
+        """Learn from a step with anything else in the gap before it, or that is the first one."""
+        before = self.last
         went_back = before is not None and point.step < before.step
         self._met.add(LogPhase.START if went_back or before is None else LogPhase.TRAINING)
         gap = self._gap_s(point, each_s)
         phase = rarest(self._met)
         self._did_else = self._did_else or phase is not LogPhase.TRAINING
         if before is not None and gap is not None:
-            self.cadence.add(phase, gap, max(0, point.step - before.step))
-            self._learn_phases(gap)
             if phase is LogPhase.TRAINING and point.step > before.step:
-                spent = point.seconds if point.seconds is not None else gap / (point.step - before.step)
-                usual = self.cadence.usual_step_s
-                if last or point.seconds is not None or gap is not each_s or spent < JUMP * usual:
-                    # by the sample where the batch is known: one that is ramped up takes longer and is not slow
-                    self.pace.add(spent / point.batch if point.batch else spent, at)
+                self._trained(point, point.step - before.step, gap, at, timed_by_looks=gap is each_s and not last)
+            else:
+                self.cadence.add(phase, gap, max(0, point.step - before.step))
+            self._learn_phases(gap)
         elif before is None and self.job.started is not None and not self._from_the_middle:
             self.first_step_s = max(0.0, (at - self.job.started).total_seconds())
             self.cadence.add(LogPhase.START, self.first_step_s)
-        self.phase = LogPhase.FIRST_STEP if before is None else LogPhase.TRAINING
-        self.last, self.life_at, self.step_at = point, at, at
         self._met.clear()
         self._sizes.clear()
-        self._shapes.clear()
-        self.wait.clear()
-        self.saves.stepped(point.step)
 
     def _learn_phases(self, gap_s: float) -> None:
         if LogPhase.PREPARATION in self._met:

@@ -33,7 +33,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("diagnose/weighing/training_failure.py", "pattern"): "of the constant _TAILS",
     ("llm/grammar.py", "to_regex(node)"): "a grammar of ours, whose texts are escaped; called by tests only",
     ("logs/prefix.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
-    ("logs/metrics.py", "words"): "literals, at the callers in that file",
+    ("logs/named_numbers.py", "words"): "literals, at the callers in `logs/metrics.py`",
     ("logs/prefix.py", "pattern"): "of a tuple of literals",
     ("recover/checkpoints/search.py", "re.escape(form).replace('\\x00', '\\\\d+')"): "behind re.escape; \\d+ alone between texts",
     ("recover/checkpoints/own_folders.py", "'|'.join(forms)"): "names of folders behind re.escape, joined above",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from assistant.logs.lines import clean, clean_lines
 from assistant.logs.tail import LogFollower, TailPosition
 
 
@@ -84,3 +87,9 @@ def test_a_long_backlog_comes_in_pieces(tmp_path: Path) -> None:
     while more := texts(follower):
         got += more
     assert got == [str(n) for n in range(1000)]
+
+
+@given(st.lists(st.one_of(st.text("ab 1\t\r\x1b[0m\x7f\x00é", max_size=12), st.just("x" * 5000)), max_size=8))
+def test_a_block_is_cleaned_as_its_lines_are(texts: list[str]) -> None:
+    block = "\n".join(texts).encode()
+    assert clean_lines(block) == [clean(raw) for raw in block.split(b"\n")]

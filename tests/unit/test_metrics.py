@@ -46,7 +46,7 @@ def test_a_point_knows_its_epoch_where_its_line_names_one(text: str, epoch: int 
 
 
 def test_a_literal_that_is_looked_for_first_changes_no_match() -> None:
-    numbers = [entry for entry in vars(metrics).values() if isinstance(entry, metrics._NumberPattern)]
+    numbers = [entry for entry in vars(metrics).values() if isinstance(entry, metrics.NumberPattern)]
     for form in metrics._FORMATS:
         numbers += [number for number in (form.loss, form.grad_norm, form.seconds) if number is not None]
     lines = [line for case in CASES for line in case["lines"]]

@@ -352,7 +352,6 @@ MOST_PROBES = 3
 class _Look(Generic[Answer]):
     at: datetime
     times: int = 0
-    thread: threading.Thread | None = None
     answer: Answer | None = None
 
 
@@ -369,9 +368,11 @@ class _NodeLooks(Generic[Answer]):
         """
         self._gate, self._clock, self.threaded = gate, clock, threaded
         self._looks: dict[Hashable, _Look[Answer]] = {}
+        self._threads: list[threading.Thread] = []
 
     def _has_room(self) -> bool:
-        return sum(look.thread is not None and look.thread.is_alive() for look in self._looks.values()) < MOST_JOBS
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        return len(self._threads) < MOST_JOBS
 
     def _begin(self, key: Hashable, work: Callable[[], Answer], *, name: str) -> _Look[Answer]:
         """Begin a look, in a thread of that name where threads are used; a former answer stays until there is a new one."""
@@ -380,8 +381,9 @@ class _NodeLooks(Generic[Answer]):
         while len(self._looks) > MOST_LOOKS_IN_MEMORY:
             del self._looks[next(iter(self._looks))]
         if self.threaded:
-            look.thread = threading.Thread(target=self._finish, args=(look, work), daemon=True, name=name)
-            look.thread.start()
+            thread = threading.Thread(target=self._finish, args=(look, work), daemon=True, name=name)
+            thread.start()
+            self._threads.append(thread)
         else:
             self._finish(look, work)
         return look
