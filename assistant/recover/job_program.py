@@ -340,7 +340,7 @@ def launched_program(launch: Launch, read: Callable[[str], str | None]) -> JobPr
     source = None
     modules: list[TrainerSource] = []
     if text is not None:
-        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables)
+        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables, is_main=True)
         modules = imported_modules(source, read)
     configured = list(_files(launch, source, read))
     program = JobProgram(launch, (*_command_line(launch), *configured), source, tuple(modules))
