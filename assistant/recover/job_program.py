@@ -326,8 +326,9 @@ def _writes_nothing(launch: Launch, functions: set[str]) -> bool:
 def _starts_something(launch: Launch) -> bool:
     if launch.program:
         return True
-    python = any(PurePosixPath(word).name.startswith("python") for word in launch.words)
-    if python and (launch.stdin or "-c" in launch.words):
+    # the text of `bash -c` is no name, also where it ends with a path: what it starts is a launch of its own
+    interpreters = [place for place, word in enumerate(launch.words) if " " not in word and PurePosixPath(word).name.startswith("python")]
+    if interpreters and (launch.stdin or "-c" in launch.words[interpreters[0] :]):
         return True
     plain = not any(any(letter.isspace() for letter in word) for word in launch.words)
     return plain and any(word.startswith("--") or Path(word).suffix in CONFIGS for word in launch.words[1:])
@@ -339,7 +340,7 @@ def launched_program(launch: Launch, read: Callable[[str], str | None]) -> JobPr
     source = None
     modules: list[TrainerSource] = []
     if text is not None:
-        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables)
+        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables, is_main=True)
         modules = imported_modules(source, read)
     configured = list(_files(launch, source, read))
     program = JobProgram(launch, (*_command_line(launch), *configured), source, tuple(modules))

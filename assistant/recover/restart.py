@@ -46,6 +46,11 @@ OF_A_SHELL = re.compile(
 )
 """Variables that make no other run of a script: of the shell it was submitted from, or the same in all jobs of a user."""
 OUTSIDE = re.compile(r"\$\{?([A-Za-z]\w{0,100})")
+SHELL_TEXT = re.compile(
+    r"\b(?:ba|da|k|z)?sh(?:\s+-\w+)*?\s+-\w*c\s+(?:'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\")(?=\s*(?:$|[|&;>#]|[12]>)|[ \t]*\n)",
+    re.DOTALL,
+)
+"""A command that hands a text to a shell, and nothing behind it: `srun bash -c 'python train.py'`."""
 NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
 """Characters that a shell would not pass on as they are."""
 
@@ -236,15 +241,38 @@ def _with_arguments(script: str) -> str:
         return script
     launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
     launches = launches or [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and HANDED_ON.search(line)]
+    inside = _with_arguments_inside(script, sum(map(len, lines[: launches[-1]])), len(lines[launches[-1]])) if launches else None
+    if inside is not None:
+        return inside
     place = _end_of_command(lines, launches[-1]) if launches else None
     if place is None:
         raise ToolError(
             "the script has resume= arguments, but no launch line they could be added to; write ${NIGHTSHIFT_ARGS:-} there"
         )
     line = lines[place].rstrip("\r\n")
-    body, tail = _before_redirection(line)
+    body, tail = _launch_part(line)
     lines[place] = f"{body.rstrip()} ${{{ARGS}:-}}{' ' + tail if tail else ''}{lines[place][len(line) :]}"
     return "".join(lines)
+
+
+def _with_arguments_inside(script: str, start: int, length: int) -> str | None:
+    """Return a script whose launch command stands in the text of `bash -c` and takes our arguments there; None where it does not.
+
+    Words behind such a text are parameters of that shell, and never reach the program.
+
+    Args:
+        script: Its text.
+        start: Offset of the line with the launch command.
+        length: Of that line.
+
+    Raises:
+        ToolError: The text holds no launch command that could take any.
+    """
+    for match in SHELL_TEXT.finditer(script):
+        group = "single" if match["single"] is not None else "double"
+        if match.start() < start + length and start < match.end() and LAUNCHER.search(match[group]):
+            return script[: match.start(group)] + _with_arguments(match[group]) + script[match.end(group) :]
+    return None
 
 
 def with_words(script: str, words: str) -> str | None:
@@ -278,6 +306,21 @@ def _end_of_command(lines: Sequence[str], start: int) -> int | None:
         end += 1
     text = "".join(lines[start : end + 1])
     return None if text.count('"') % 2 or text.count("'") % 2 or "<<" in text else end
+
+
+def _launch_part(line: str) -> tuple[str, str]:
+    """Cut a line behind the words of its launch command: the last one that takes no output of another and is no answer to a failure.
+
+    `cd run && srun python train.py | tee log` is cut before the pipe.
+    """
+    rest, begin, parts = line, "", []
+    while rest:
+        body, tail = _before_redirection(rest)
+        if LAUNCHER.search(body) and not begin.rstrip().endswith("|"):
+            parts.append((begin + body, tail))
+        separator = len(tail) - len(tail.lstrip("|&;"))
+        begin, rest = begin + body + tail[:separator], tail[separator:] if separator else ""
+    return parts[-1] if parts else _before_redirection(line)
 
 
 def _before_redirection(line: str) -> tuple[str, str]:

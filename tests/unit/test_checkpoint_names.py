@@ -222,6 +222,11 @@ torch.save({}, out_dir + '/ckpt.pt')
         ("srun python train.py config.py\n", NANO, "--init_from=resume"),
         ("exec python -u train.py \\\n  --out_dir=out 2>&1 | tee log.txt\n", NANO, "--init_from=resume"),
         ("python train.py --init_from=gpt2-xl\n", NANO, "--init_from=resume"),
+        ("EXTRA=$*\nsrun bash -c 'cd . && exec python train.py \\\n    config.py $EXTRA'\n", NANO, "--init_from=resume"),
+        ("srun bash -c 'export A=b\n  exec python train.py \\\n    config.py' 2> err.txt\n", NANO, "--init_from=resume"),
+        ('srun sh -ec "python train.py config.py; echo done" > log.txt 2>&1\n', NANO, "--init_from=resume"),
+        ("cd . && srun python train.py || echo failed\n", NANO, "--init_from=resume"),
+        ("srun bash -c 'python train.py' words\n", NANO, ""),  # words behind the text are parameters of that shell
         ("python train.py --init_from=resume\n", NANO, ""),  # it does so by itself
         ("bash run.sh\n", NANO, ""),  # what is put behind a script's name may not reach the program
         ("python train.py\npython sample.py\n", NANO, ""),  # it would reach another program

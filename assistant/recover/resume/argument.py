@@ -103,7 +103,7 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
         Unavailable: The storage did not answer.
     """
     nanogpt_way = argued(way, job.spec.script if job.spec is not None else "", programs)
-    if nanogpt_way.argument:
+    if nanogpt_way.argument and _started_with(job, programs[0], nanogpt_way.argument, FileReader(job.account)) is not None:
         return nanogpt_way
     trainers = [program for program in programs if saves(program)]
     unsure = way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) and not way.destroys and not way.repeats

@@ -47,6 +47,8 @@ class TrainerSource:
     text: str
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_main: bool = False
+    """Whether it is the program that is started, and no module of it."""
     calls: list[SourceCall] = field(default_factory=list)
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
     """The expressions that each plain name is given somewhere."""
@@ -196,10 +198,18 @@ def _parsed(text: str) -> ast.Module:
 
 
 def parse_source(
-    text: str, *, path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    text: str, *, path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, is_main: bool = False
 ) -> TrainerSource:
-    """Return the facts of a program's text; `parsed` is false and all is empty where it is no Python or too large."""
-    source = TrainerSource(path, text[:MOST_SOURCE_BYTES], tuple(arguments), environment or {})
+    """Return the facts of a program's text; `parsed` is false and all is empty where it is no Python or too large.
+
+    Args:
+        text: Of one file.
+        path: Where it lies.
+        arguments: Words behind its name.
+        environment: Variables that it is started with.
+        is_main: Whether it is started itself, so that `__name__` is `__main__`; of a module that is imported this is not told.
+    """
+    source = TrainerSource(path, text[:MOST_SOURCE_BYTES], tuple(arguments), environment or {}, is_main=is_main)
     if len(text) > MOST_SOURCE_BYTES:
         return source
     try:
@@ -385,6 +395,12 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
+OF_MAIN = frozenset(
+    ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '__main__'", "'__main__' == __name__")
+)
+"""How a file asks whether it is the program that was started."""
+
+
 def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
     """Return whether a test holds in this run; None where the text does not tell."""
     if depth > MOST_DEPTH:
@@ -399,6 +415,8 @@ def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
             return decides
         return None if None in answers else not decides
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if source.is_main and ast.dump(test) in OF_MAIN:
+            return True
         return _compared(source.value(test.left), test.ops[0], source.value(test.comparators[0]))
     if isinstance(test, ast.Call) and dotted(test.func) == "getattr" and len(test.args) >= 2:
         name = source.value(test.args[1])
