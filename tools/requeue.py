@@ -22,7 +22,8 @@ from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.directives import never_began, read_directives, together_words
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.joblog import log_points
-from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, too_few_nodes
+from assistant.recover.launch_arguments import ARGS, RESUME_FROM, STEP
+from assistant.recover.restart import SKIP_FROM, attempt_of, too_few_nodes
 from assistant.recover.resume.means import ResumeMeans
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.source.settings import repeat_problem

@@ -16,10 +16,9 @@ from assistant.recover.directives import never_began
 from assistant.recover.drivers import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
+from assistant.recover.launch_arguments import RESUME_FROM, STEP
 from assistant.recover.restart import (
-    RESUME_FROM,
     SKIP_STEPS,
-    STEP,
     Skip,
     attempt_of,
     can_skip,

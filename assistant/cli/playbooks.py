@@ -26,8 +26,9 @@ from assistant.policy import Mode, load_policy
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobSpec
 from assistant.recover.directives import read_directives
+from assistant.recover.launch_arguments import STEP
 from assistant.recover.playbook import STATES
-from assistant.recover.restart import SKIP_STEPS, STEP
+from assistant.recover.restart import SKIP_STEPS
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.wiring import build

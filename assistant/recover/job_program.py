@@ -327,8 +327,8 @@ def _starts_something(launch: Launch) -> bool:
     if launch.program:
         return True
     # the text of `bash -c` is no name, also where it ends with a path: what it starts is a launch of its own
-    interpreters = [place for place, word in enumerate(launch.words) if " " not in word and PurePosixPath(word).name.startswith("python")]
-    if interpreters and (launch.stdin or "-c" in launch.words[interpreters[0] :]):
+    names = [place for place, word in enumerate(launch.words) if " " not in word and PurePosixPath(word).name.startswith("python")]
+    if names and (launch.stdin or "-c" in launch.words[names[0] :]):
         return True
     plain = not any(any(letter.isspace() for letter in word) for word in launch.words)
     return plain and any(word.startswith("--") or Path(word).suffix in CONFIGS for word in launch.words[1:])

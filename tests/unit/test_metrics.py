@@ -11,6 +11,7 @@ import pytest
 from assistant.logs import attempt, metrics
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
+from assistant.logs.named_numbers import NumberPattern
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "metrics" / "formats.toml").read_text())["case"]
 
@@ -46,7 +47,7 @@ def test_a_point_knows_its_epoch_where_its_line_names_one(text: str, epoch: int 
 
 
 def test_a_literal_that_is_looked_for_first_changes_no_match() -> None:
-    numbers = [entry for entry in vars(metrics).values() if isinstance(entry, metrics.NumberPattern)]
+    numbers = [entry for entry in vars(metrics).values() if isinstance(entry, NumberPattern)]
     for form in metrics._FORMATS:
         numbers += [number for number in (form.loss, form.grad_norm, form.seconds) if number is not None]
     lines = [line for case in CASES for line in case["lines"]]

@@ -25,8 +25,9 @@ from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import Format, counts_steps
 from assistant.recover.checkpoints.names import name_form, number_in, run_prefix
+from assistant.recover.launch_arguments import RESUME_FROM
 from assistant.recover.loaded import names_own_step
-from assistant.recover.restart import RESUME_FROM, attempt_of
+from assistant.recover.restart import attempt_of
 from assistant.untrusted import finite_number, read_json, reading_as, whole_number, within
 from assistant.watch.progress import SAVED_STEP
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from assistant.records import Job
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
-from assistant.recover.restart import ARGS, RESUME_FROM, STEP, with_words
+from assistant.recover.launch_arguments import ARGS, RESUME_FROM, STEP, with_words
 from assistant.recover.resume.joint_settings import load_branch
 from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
 from assistant.recover.resume.number import NUMBER, NUMBERED, number_proof

@@ -19,7 +19,7 @@ from assistant.recover.checkpoints.files import EPOCH_KEYS, STEP_KEYS
 from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram
-from assistant.recover.restart import takes_arguments
+from assistant.recover.launch_arguments import takes_arguments
 from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.declared_settings import UNKNOWN

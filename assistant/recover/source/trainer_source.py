@@ -395,9 +395,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
-OF_MAIN = frozenset(
-    ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '__main__'", "'__main__' == __name__")
-)
+OF_MAIN = frozenset(ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '__main__'", "'__main__' == __name__"))
 """How a file asks whether it is the program that was started."""
 
 
