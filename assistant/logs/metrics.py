@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.logs.lines import Line
-from assistant.logs.named_numbers import NumberPattern, number_after
+from assistant.logs.named_numbers import NumberPattern, data_name, number_after
 from assistant.logs.plain_metrics import DONE_WORDS, GATES, LineCount, PairsReading, TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, PrefixMarks, marks_of
 from assistant.logs.step_places import KnownShapes, places_of
@@ -331,7 +331,10 @@ class MetricReader:
                 self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds, marks=marks)
                 if self._block is None and not any(word in text for word in _OTHER_LINES):
                     own, size = _own_rank(text), _batch(text)
-                    _KNOWN_SHAPES.keep(text, places_of(step, loss, norm, spent, shape.unit_s, rank=own, batch=size, marks=marks))
+                    _KNOWN_SHAPES.keep(
+                        text,
+                        places_of(step, loss, norm, spent, shape.unit_s, rank=own, batch=size, data=data_name(text), marks=marks),
+                    )
                 return True
         return False
 
@@ -431,6 +434,7 @@ class MetricReader:
                 int(batch[1]) if batch else None,
                 counted,
                 epoch,
+                data[1] if (data := data_name(line.text)) else "",
             )
         )
 

@@ -1,4 +1,4 @@
-"""Patterns for a number behind its name, as programs print them in the lines of steps. Pure."""
+"""Patterns for a number, or a name of data, behind its name, as programs print them in the lines of steps. Pure."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ def number_after(words: str, *literals: str) -> NumberPattern:
         literals: Each name holds one of them, behind `_LONGEST_LEAD` characters at most.
     """
     return NumberPattern(re.compile(rf"{words}\s{{0,16}}+({_NUMBER})(?![\w.]{{0,255}}\w)"), literals)
+
+
+DATA_NAME = re.compile(
+    r"(?<![\w./-])[\"']?(?i:data_?(?:set|source)?|domain|corpus|subset|phase|stage|curriculum(?:_stage)?|mixture|task|lang(?:uage)?)[\"']?"
+    r"\s{0,4}[:=]\s{0,4}[\"']?([A-Za-z][\w-]{0,60}|\d{1,3}(?![\w.]))"
+)
+"""What a line of a step says that it is trained on; numbers with a point are times and shares."""
+_DATA_LETTERS = ("ata", "ATA", "omain", "orpus", "ubset", "hase", "tage", "urric", "ixture", "ask", "ang")
+
+
+def data_name(text: str) -> re.Match[str] | None:
+    """Return where a line names its data or stage in its first group; None where it names none."""
+    return DATA_NAME.search(text) if any(letters in text for letters in _DATA_LETTERS) else None

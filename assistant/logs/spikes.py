@@ -84,7 +84,7 @@ def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
     points = [point for point in points if point.loss is not None]
     if (not_a_number := _not_a_number(points)) is not None or len(points) < MIN_POINTS:
         return not_a_number
-    run = last_run(points)
+    run = _on_the_last_data(last_run(points))
     return _without_gradients(run) or _above_level(run)
 
 
@@ -98,6 +98,21 @@ def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
         if at - begin >= 3 and points[at].step < min(point.step for point in points[at - 3 : at]):
             begin = at
     return points[begin:]
+
+
+def _on_the_last_data(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
+    """Return the steps on the data that a run came to last, by its own lines, where it learns from them: their loss is another one.
+
+    Data that it was trained on before, as where tasks take turns, begins nothing anew; neither does a loss that rises on new data.
+    """
+    data = points[-1].data if points else ""
+    begin = next((at for at, point in enumerate(points) if point.data == data), 0)
+    if not data or not begin or not points[begin - 1].data or any(point.data != data for point in points[begin:]):
+        return points
+    losses = [point.loss for point in points[begin:] if point.loss is not None and math.isfinite(point.loss)]
+    third = len(losses) // 3
+    rises = len(losses) < len(points) - begin or (third and median(losses[-third:]) > median(losses[:third]))
+    return points if rises else points[begin:]
 
 
 def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:

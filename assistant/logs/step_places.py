@@ -34,10 +34,11 @@ class StepReading(NamedTuple):
     at: datetime | None
     rank: int | None
     batch: int | None
+    data: str
 
     def point(self, line: int) -> MetricPoint:
         """Return it as the point of a line."""
-        return MetricPoint(self.step, self.loss, self.norm, line, self.at, self.seconds, self.batch)
+        return MetricPoint(self.step, self.loss, self.norm, line, self.at, self.seconds, self.batch, data=self.data)
 
 
 class StepPlaces(NamedTuple):
@@ -51,6 +52,8 @@ class StepPlaces(NamedTuple):
     """Seconds of one unit of `seconds`."""
     rank: slice | None
     batch: slice | None
+    data: slice | None
+    """Of the name of what it is trained on: a digit in it may differ."""
     clock: slice | None
     """Of a time in UTC that is written as in ISO 8601, to the second."""
     fraction: slice | None
@@ -83,6 +86,7 @@ class StepPlaces(NamedTuple):
             at if at is not None and at.year != DEFAULT_YEAR else None,
             int(text[self.rank]) if self.rank is not None else None,
             int(text[self.batch]) if self.batch is not None else None,
+            text[self.data] if self.data is not None else "",
         )
 
 
@@ -121,6 +125,7 @@ def places_of(
     *,
     rank: re.Match[str] | None,
     batch: re.Match[str] | None,
+    data: re.Match[str] | None,
     marks: PrefixMarks,
 ) -> StepPlaces | None:
     """Return the places of a line that was read by its patterns, each of which has its number in its first group.
@@ -133,6 +138,7 @@ def places_of(
         unit_s: Seconds of one unit of `seconds`.
         rank: As `step`; where it is None the rank of `marks` counts.
         batch: As `step`.
+        data: Of the name of what it is trained on.
         marks: What stands before the line.
 
     Returns:
@@ -149,6 +155,7 @@ def places_of(
         unit_s,
         slice(*rank.span(1)) if rank is not None else slice(*marks.rank) if marks.rank is not None else None,
         slice(*batch.span(1)) if batch is not None else None,
+        slice(*data.span(1)) if data is not None else None,
         clock,
         fraction,
         (marks.time.re, marks.time.start()) if marks.time is not None and clock is None else None,

@@ -388,6 +388,8 @@ class MetricPoint:
     """Whether the step was only counted on from line to line: it is not to be compared with that of a checkpoint."""
     epoch: int | None = None
     """Number of the epoch, as the line says it; None where it does not."""
+    data: str = ""
+    """Name of the data or the stage that the line says it trains on, `code` of `"phase": "code"`; empty where it names none."""
 
 
 MARK = "nightshift:"

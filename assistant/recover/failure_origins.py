@@ -278,8 +278,19 @@ class RefusedSetting(NamedTuple):
     """The value that the log shows first under that key, where it is another one; else empty."""
 
 
+_SHAPES = re.compile(r"torch\.Size\(\[([\d, ]{1,80})\]\).{1,80}?torch\.Size\(\[([\d, ]{1,80})\]\)")
+"""Two shapes of one tensor, as `load_state_dict` names them."""
+
+
 def refused_numbers(error: str) -> tuple[str, ...]:
-    """Return the whole numbers of two digits and more that an error names, without those of lines, times and addresses."""
+    """Return the whole numbers of two digits and more that an error names, without those of lines, times and addresses.
+
+    Of two shapes only the numbers that differ count: the others are not refused.
+    """
+    pairs = [tuple(shape.replace(" ", "").split(",") for shape in match.groups()) for match in _SHAPES.finditer(error[:LONGEST])]
+    axes = [axis for saved, built in pairs if len(saved) == len(built) for axis in zip(saved, built, strict=True)]
+    if differing := [number for axis in axes if axis[0] != axis[1] for number in axis if len(number) > 1]:
+        return tuple(dict.fromkeys(differing))[:MOST_NUMBERS]
     return tuple(dict.fromkeys(_NUMBER.findall(_PLACES.sub(" ", error[:LONGEST]))))[:MOST_NUMBERS]
 
 
@@ -308,6 +319,11 @@ def _changed_since(changed: datetime | None, began: datetime | None) -> bool:
     return changed is not None and began is not None and changed >= began + timedelta(seconds=1)
 
 
+def _after(began: datetime | None) -> str:
+    """Say since when a run goes on: of one that several jobs made, the first of them counts."""
+    return f"after its run first began at {began:%Y-%m-%d %H:%M:%S}" if began is not None else "after its run began"
+
+
 def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began: datetime | None) -> Iterator[str]:
     """Yield the sources of programs that were changed since their run began, each with the line that holds a refused number."""
     numbers = refused_numbers(error)
@@ -328,7 +344,7 @@ def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began
         if constant is None and not OF_A_MODEL.search(error):
             continue
         place = f"{source.path}:{constant.lineno}, which holds {constant.value!r}," if constant is not None else source.path
-        yield f"{place} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the run began."
+        yield f"{place} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, {_after(began)}."
 
 
 def settings_of(job: Job, programs: Sequence[JobProgram], numbers: Sequence[str], heads: Sequence[str]) -> list[RefusedSetting]:
@@ -358,7 +374,7 @@ def _setting_words(setting: RefusedSetting, programs: Sequence[JobProgram], bega
     place = f"{option.file}:{setting.line}" if setting.line else option.file
     words = f"{option.name} is {option.value} ({place}"
     if setting.changed is not None and _changed_since(setting.changed, began):
-        words += f", which was changed at {setting.changed:%Y-%m-%d %H:%M:%S} UTC, after the run began"
+        words += f", which was changed at {setting.changed:%Y-%m-%d %H:%M:%S} UTC, {_after(began)}"
     words += ")"
     words += f", and was {setting.before} when the log begins" if setting.before else ""
     used = next((f"{path}:{line}" for program in programs for path, line in _uses(program, option.last)), "")

@@ -109,6 +109,7 @@ class LossTrack:
         self._limits = limits
         self._steps, self._lines = array("q"), array("q")
         self._losses, self._norms = array("d"), array("d")
+        self._data: list[str] = []
         self._best = math.inf
         self._raised = self._no_gradients = 0
 
@@ -118,7 +119,7 @@ class LossTrack:
             if point.loss is not None:
                 self._take(point, math.nan if is_no_number(point) else point.loss)
         if len(self._losses) > KEPT_POINTS + LEVEL:
-            for series in (self._steps, self._lines, self._losses, self._norms):
+            for series in (self._steps, self._lines, self._losses, self._norms, self._data):
                 del series[:-KEPT_POINTS]
         if self._raised > KEPT_POINTS:
             self._best, self._raised = median(self._losses[-LEVEL:]), 0  # that is its level now
@@ -130,6 +131,7 @@ class LossTrack:
         self._steps.append(point.step)
         self._lines.append(point.line)
         self._losses.append(loss)
+        self._data.append(point.data)
         norm = point.grad_norm if point.grad_norm is not None else NO_NORM
         self._norms.append(norm)
         self._no_gradients = self._no_gradients + 1 if math.isnan(norm) else 0
@@ -141,8 +143,10 @@ class LossTrack:
         self._raised = self._raised + 1 if not usual <= self._best + RAISED * abs(self._best) + LEAST_RAISED else 0
 
     def _points(self) -> list[MetricPoint]:
-        rows = zip(self._steps, self._losses, self._norms, self._lines, strict=True)
-        return [MetricPoint(step, loss, None if norm == NO_NORM else norm, line) for step, loss, norm, line in rows]
+        rows = zip(self._steps, self._losses, self._norms, self._lines, self._data, strict=True)
+        return [
+            MetricPoint(step, loss, None if norm == NO_NORM else norm, line, data=data) for step, loss, norm, line, data in rows
+        ]
 
 
 BLOCK = 16

@@ -50,8 +50,8 @@ def test_a_width_that_was_changed_since_the_run_began_is_named_with_both_values(
     message = tell_owner.run(context(job), "812", "model_loading_error", "Build the model as it was saved.", f"job.log:9: {line}")
     for text in (message["text"], message["note"]):
         assert (
-            f"hidden_width is 640 ({tmp_path}/net/shape.yaml:2, which was changed at 2026-03-01 12:04:00 UTC, after the run began)"
-            in text
+            f"hidden_width is 640 ({tmp_path}/net/shape.yaml:2, which was changed at 2026-03-01 12:04:00 UTC, "
+            "after its run first began at 2026-03-01 12:00:00)" in text
         )
         assert f"and was 384 when the log begins; {tmp_path}/fit.py:5 takes it in." in text
 
@@ -75,6 +75,11 @@ def test_the_line_that_makes_a_refused_number_is_named_with_its_settings(tmp_pat
         ("2026-03-01 12:04:00 a.py:77: expected 1024, got 768 at 0x7f00", ("1024", "768")),
         ("mat1 and mat2 shapes cannot be multiplied (32x512 and 256x10)", ()),
         ("[E] size torch.Size([10, 33])", ("10", "33")),
+        (
+            "size mismatch for e.w: copying a param with shape torch.Size([256, 64]) from checkpoint, "
+            "the shape in current model is torch.Size([256, 128]).",
+            ("64", "128"),
+        ),
     ],
 )
 def test_numbers_of_lines_and_times_are_no_values(error: str, numbers: tuple[str, ...]) -> None:
@@ -100,7 +105,10 @@ def test_a_source_that_was_changed_since_the_run_began_is_named_with_the_line_th
     note = tell_owner.run(
         context(job), "812", "model_loading_error", "Build it as before.", "job.log:9: size mismatch: 384 and 640"
     )["note"]
-    assert f"{tmp_path}/shape.py:2, which holds 640, was changed at 2026-03-01 12:05:00 UTC, after the run began." in note
+    assert (
+        f"{tmp_path}/shape.py:2, which holds 640, was changed at 2026-03-01 12:05:00 UTC, "
+        "after its run first began at 2026-03-01 12:00:00." in note
+    )
     assert "fit.py" not in note
     write(tmp_path / "shape.py", "def build():\n    return Layer(width=640)\n", START + timedelta(seconds=0.7))
     note = tell_owner.run(

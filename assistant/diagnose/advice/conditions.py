@@ -321,6 +321,7 @@ def _of_sizes(text: str) -> dict[str, str]:
     if len(sizes) == 2 and len(sizes[0]) == len(sizes[1]):
         apart = [(axis, *pair) for axis, pair in enumerate(zip(*sizes, strict=True)) if pair[0] != pair[1]]
         slots["axes"] = ", ".join(f"axis {axis} ({first} and {second})" for axis, first, second in apart[:MOST_ALIKE])
+        slots["outputs"] = "outputs" if [axis for axis, _, _ in apart] == [0] else ""
     return slots
 
 
