@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 LANES = 4
 """Threads for one root folder: a slow file system answers several at once. A job keeps its lane, so no two read one log."""
+SLICE_S, COMPUTING = 0.05, 0.5
+"""How often a lane is looked at before the next one begins, and the share of such a time for which it must have used a processor
+to be computing. One that waits for its disk is no reason to wait; beside one that computes another would only take the lock of the
+interpreter from it."""
 MOST_NAMED = 5
 """Jobs that are named of those whose logs may not be read."""
 ROOT_PARTS = 3
@@ -45,6 +50,22 @@ class _Round:
     failed: dict[int, Trouble] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     thread: threading.Thread | None = None
+    cpu_s: float = 0.0
+    """Processor time of its thread."""
+
+    def start(self, now: datetime, name: str) -> None:
+        """Begin to read."""
+        self.thread = threading.Thread(target=_read, args=(self, now), daemon=True, name=name)
+        self.thread.start()
+
+    def let_compute(self, seconds: float) -> None:
+        """Wait while the thread computes, for so long at most."""
+        end = time.monotonic() + seconds
+        while self.thread is not None and time.monotonic() < end:
+            before = self.cpu_s
+            self.thread.join(SLICE_S)
+            if not self.thread.is_alive() or self.cpu_s - before < COMPUTING * SLICE_S:
+                return
 
 
 class Readers:
@@ -67,6 +88,7 @@ class Readers:
         trouble: list[Trouble] = []
         denied: set[str] = set()
         rounds: list[tuple[tuple[str, int], _Round]] = []
+        end = time.monotonic() + self._deadline_s
         for (root, lane), those in by_lane.items():
             stuck = self._stuck.get((root, lane))
             if stuck is not None and stuck.thread is not None and stuck.thread.is_alive():
@@ -74,8 +96,8 @@ class Readers:
                 continue
             self._stuck.pop((root, lane), None)
             reading_round = _Round(those)
-            reading_round.thread = threading.Thread(target=_read, args=(reading_round, now), daemon=True, name=f"logs {root}")
-            reading_round.thread.start()
+            reading_round.start(now, f"logs {root}")
+            reading_round.let_compute(end - time.monotonic())
             rounds.append(((root, lane), reading_round))
         read: list[ReadableLog] = []
         left_s = self._deadline_s
@@ -104,6 +126,7 @@ class Readers:
 
 def _read(reading_round: _Round, now: datetime) -> None:
     for place, view in enumerate(reading_round.views):
+        reading_round.cpu_s = time.thread_time()
         try:
             with reading_as(view.job.account):
                 view.read(now)
