@@ -27,7 +27,7 @@ from assistant.records import (
     Node,
     NodeState,
 )
-from assistant.tools._processes import NONE_THERE
+from assistant.records.jobs import NONE_THERE
 from assistant.watch.hang import WAITS
 from tests.unit.test_ended_servers import LOST, job
 

@@ -24,9 +24,9 @@ from assistant.engine.evidence.remote_hosts import Address, addresses_in
 from assistant.engine.gather import ask
 from assistant.errors import NightshiftError
 from assistant.records import Event, Incident, Job, JobState
+from assistant.records.jobs import NONE_THERE
 from assistant.recover.directives import start_line
 from assistant.recover.joblog import log_lines
-from assistant.tools._processes import NONE_THERE
 from assistant.untrusted import LOOK_S, reading_as, within
 from assistant.watch.hang import WAITS
 
