@@ -12,6 +12,7 @@ import pytest
 
 from assistant.engine.evidence.own_servers import background_servers, step_end
 from assistant.engine.outcomes.living_jobs import waiting_job, with_wait
+from assistant.engine.outcomes.waiting_clients import with_lost_server
 from assistant.engine.retry_policy import AWAITS_ITSELF, unproven_hang
 from assistant.records import (
     Action,
@@ -60,6 +61,7 @@ class Cluster(SimpleNamespace):
             add_evidence=lambda *_: None,
             evidence=lambda _: [],
             incidents=lambda **_: [],
+            calls=lambda _: [],
         )
 
         def call(tool: str, *_: Any, **__: Any) -> Any:
@@ -207,6 +209,18 @@ def test_the_last_step_that_failed_on_a_node_counts_and_one_that_ended_well_does
     lines = [KILLED, "srun: error: node07: tasks 0-1: Exited with exit code 0", "srun: error: node070: task 0: Killed"]
     assert step_end(lines, ("node07",)) == ("node07", KILLED)
     assert step_end(lines[1:], ("node07",)) == ("", "")
+
+
+def test_an_earlier_run_at_the_same_address_is_not_what_the_job_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    before = job("8", tmp_path / "before", log="listening on http://node07:8300\n", nodes=("node07",), ended=-timedelta(minutes=9))
+    of = waiting(tmp_path)
+    engine = Cluster.of(of, JUDGE, answers())
+    engine.watcher.jobs = [before, of]
+    diagnosis = judged(engine, of)
+    assert with_lost_server(engine, INCIDENT, diagnosis, of) == diagnosis
+    other = replace(of, spec=JobSpec("ppo", "#!/bin/bash\nsrun python3 ppo.py\n", work_dir=tmp_path))
+    assert "job 8" in with_lost_server(engine, INCIDENT, diagnosis, other).summary
 
 
 def test_a_job_that_has_ended_is_no_longer_waiting(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from assistant.watch.hang import WAITS
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["OwnServer", "ServerCommand", "awaited_own_server", "background_servers", "step_end"]
+__all__ = ["OwnServer", "ServerCommand", "awaited_own_server", "background_servers", "own_commands", "step_end"]
 
 MOST_NODES, KERNEL_LINES, LINE_SHOWN = 8, 200, 200
 LAUNCHERS = frozenset("srun mpirun mpiexec nohup nice time timeout env exec setsid stdbuf numactl singularity apptainer".split())
@@ -136,9 +136,8 @@ def awaited_own_server(engine: Engine, incident: Incident, job: Job, wait: Event
     if not addresses or not all(address.is_same(addresses[0]) for address in addresses) or full.spec is None:
         return None
     address = addresses[0]
-    places = [node for node in job.nodes if short_host(node) == short_host(address.host)]
-    places = list(job.nodes) if _LOCAL.fullmatch(address.host) else places
-    commands = background_servers(full.spec.script, address.port) if places else []
+    places = _own_places(job, address)
+    commands = own_commands(full, address)
     if not commands:
         return None
     server = OwnServer(address, commands[0])
@@ -149,6 +148,23 @@ def awaited_own_server(engine: Engine, incident: Incident, job: Job, wait: Event
     end, kill = step_end(texts, places), _kill(engine, incident, job, places)
     node = end[0] or kill[0]
     return OwnServer(address, commands[0], node, end[1], kill[1] if kill[0] == node else "") if node else server
+
+
+def own_commands(job: Job, address: Address) -> list[ServerCommand]:
+    """Return the commands of a job's script that may serve an address on its own nodes; none where it starts none, or elsewhere.
+
+    Args:
+        job: With its spec.
+        address: That it asks.
+    """
+    own = job.spec is not None and _own_places(job, address)
+    return background_servers(job.spec.script, address.port) if own and job.spec is not None else []
+
+
+def _own_places(job: Job, address: Address) -> list[str]:
+    if _LOCAL.fullmatch(address.host):
+        return list(job.nodes)
+    return [node for node in job.nodes if short_host(node) == short_host(address.host)]
 
 
 def background_servers(script: str, port: str) -> list[ServerCommand]:
