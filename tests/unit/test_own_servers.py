@@ -186,7 +186,7 @@ def test_what_others_serve_is_waited_for_as_before(tmp_path: Path, line: str, sc
 
 
 @pytest.mark.parametrize(
-    ("script", "program", "again"),
+    ("script", "program", "restarts"),
     [
         (SCRIPT, "score_service.py", False),
         (
@@ -200,9 +200,9 @@ def test_what_others_serve_is_waited_for_as_before(tmp_path: Path, line: str, sc
         ("srun python ppo.py && echo 8300\n# python serve.py --port 8300 &\n", None, False),
     ],
 )
-def test_the_command_that_serves_is_read_from_the_script(script: str, program: str | None, again: bool) -> None:
+def test_the_command_that_serves_is_read_from_the_script(script: str, program: str | None, restarts: bool) -> None:
     commands = background_servers(script, "8300")
-    assert [(command.program, command.again) for command in commands] == ([(program, again)] if program is not None else [])
+    assert [(command.program, command.restarts) for command in commands] == ([(program, restarts)] if program is not None else [])
 
 
 def test_the_last_step_that_failed_on_a_node_counts_and_one_that_ended_well_does_not() -> None:

@@ -47,7 +47,7 @@ _SERVES = re.compile(
 _LOCAL = re.compile(r"localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[?::1\]?")
 _SILENT = re.compile(r"connection refused|Errno 111\b|ECONNREFUSED", re.IGNORECASE)
 _LOOP, _LOOP_END = re.compile(r"^(?:while|until|for)\b"), re.compile(r"(?:^|;\s{0,8})done\b")
-_AGAIN = re.compile(r"\b(?:while|until)\b|supervisor|--restart\b")
+_RESTARTS = re.compile(r"\b(?:while|until)\b|supervisor|--restart\b")
 """Words of a command that starts its program again when that ends."""
 _ENDED = re.compile(
     r"\bsrun: error: (?P<node>[\w.-]{1,100}): tasks? [\d,-]{1,100}: (?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error"
@@ -66,7 +66,7 @@ class ServerCommand(NamedTuple):
     program: str
     """What runs, as the list of processes names it: `reward_server.py`; empty where that cannot be told."""
     line: str
-    again: bool = False
+    restarts: bool = False
     """Whether the script may start it again by itself: it stands in a loop."""
 
 
@@ -95,12 +95,12 @@ class OwnServer:
 
     def sentence(self, job: Job) -> str:
         """Return what is known of it, for people."""
-        own = f"{self.address.text} is served by job {job.id} itself: its script starts it by `{self.command.line[:LINE_SHOWN]}`"
+        origin = f"{self.address.text} is served by job {job.id} itself: its script starts it by `{self.command.line[:LINE_SHOWN]}`"
         if not self.dead:
-            return f"{own}. Whether that has ended is not known"
+            return f"{origin}. Whether that has ended is not known"
         ends = [f"its log says: {self.step_end.strip()[:LINE_SHOWN]}"] if self.step_end else []
         ends += [f"the kernel of {self.node} ended it: {self.kill.strip()[:LINE_SHOWN]}"] if self.kill else []
-        return f"{own}. {self.program} is gone from {self.node}, and nobody listens there; {'; '.join(ends)}"
+        return f"{origin}. {self.program} is gone from {self.node}, and nobody listens there; {'; '.join(ends)}"
 
     def remedy(self, job: Job) -> str:
         """Return what brings the job back, for people."""
@@ -141,7 +141,7 @@ def awaited_own_server(engine: Engine, incident: Incident, job: Job, wait: Event
     if not commands:
         return None
     server = OwnServer(address, commands[0])
-    if len(commands) > 1 or commands[0].again or not _SILENT.search(line):
+    if len(commands) > 1 or commands[0].restarts or not _SILENT.search(line):
         return server
     if not _is_unheld(engine, incident, places, address.port) or not _is_gone(engine, incident, job, places, commands[0].program):
         return server
@@ -157,8 +157,8 @@ def own_commands(job: Job, address: Address) -> list[ServerCommand]:
         job: With its spec.
         address: That it asks.
     """
-    own = job.spec is not None and _own_places(job, address)
-    return background_servers(job.spec.script, address.port) if own and job.spec is not None else []
+    is_own = job.spec is not None and _own_places(job, address)
+    return background_servers(job.spec.script, address.port) if is_own and job.spec is not None else []
 
 
 def _own_places(job: Job, address: Address) -> list[str]:
@@ -170,17 +170,17 @@ def _own_places(job: Job, address: Address) -> list[str]:
 def background_servers(script: str, port: str) -> list[ServerCommand]:
     """Return the commands that a script starts in the background and that serve: those that name a port, where one does. Pure."""
     values = dict(_ASSIGNED.findall(script))
-    started: list[ServerCommand] = []
+    commands: list[ServerCommand] = []
     depth = 0
     for raw in re.sub(r"\\\n\s*", " ", script).splitlines():
         line = raw.strip()
         depth += 1 if _LOOP.match(line) else 0
         if _BACKGROUND.search(line) and not line.startswith(("#", "done", "}", ")")):
-            filled = re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], match[0]), line)
-            started.append(ServerCommand(_program_of(filled), filled, depth > 0 or _AGAIN.search(line) is not None))
+            text = re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], match[0]), line)
+            commands.append(ServerCommand(_program_of(text), text, depth > 0 or _RESTARTS.search(line) is not None))
         depth -= 1 if depth and _LOOP_END.search(line) else 0
-    named = [command for command in started if re.search(rf"(?<![\w.]){re.escape(port)}(?!\w)", command.line)]
-    return named or [command for command in started if _SERVES.search(command.line)]
+    with_port = [command for command in commands if re.search(rf"(?<![\w.]){re.escape(port)}(?!\w)", command.line)]
+    return with_port or [command for command in commands if _SERVES.search(command.line)]
 
 
 def _program_of(line: str) -> str:
@@ -202,12 +202,12 @@ def _program_of(line: str) -> str:
 
 def step_end(lines: Iterable[str], nodes: Sequence[str]) -> tuple[str, str]:
     """Return the node and the last line by which srun says that a step failed on one of some nodes; empty where none does."""
-    found = ("", "")
+    last_end = ("", "")
     for line in lines:
         match = _ENDED.search(line[:2_000])
         node = next((node for node in nodes if match is not None and short_host(node) == short_host(match["node"])), "")
-        found = (node, line) if node else found
-    return found
+        last_end = (node, line) if node else last_end
+    return last_end
 
 
 def _is_unheld(engine: Engine, incident: Incident, nodes: Sequence[str], port: str) -> bool:
@@ -243,12 +243,12 @@ def _kill(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str]) ->
     year = (job.started or incident.opened).year
     lines = read_kernel(numbered("\n".join(sections)), tuple(nodes), year)
     foreign, account = foreign_lines(lines, job), uid_of(job.account or job.user)
-    found = ("", "")
+    last_kill = ("", "")
     for line in lines:
         match = _KILLED.search(line.text)
         if match is None or line.number in foreign or line.host not in nodes or line.host is None:
             continue
         owner = _ACCOUNT.search(match["rest"])
         if owner is None or account is None or int(owner[1]) == account:
-            found = (line.host, line.text)
-    return found
+            last_kill = (line.host, line.text)
+    return last_kill

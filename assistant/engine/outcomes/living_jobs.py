@@ -255,9 +255,9 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     event = _wait_of(engine, incident)
     if event is None or job is None or job.state.ended or job.attempt != incident.attempt:
         return ""
-    own = awaited_own_server(engine, incident, job, event)
+    own_server = awaited_own_server(engine, incident, job, event)
     diagnosis = engine.store.diagnosis(incident.id)
-    if own is not None and own.dead and diagnosis is not None and diagnosis.reason == "hang":
+    if own_server is not None and own_server.dead and diagnosis is not None and diagnosis.reason == "hang":
         engine.store.mark_stage(incident.id, AWAITS_ITSELF)
         return ""
     engine.store.mark_stage(incident.id, UNPROVEN)
@@ -265,7 +265,7 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     at = f" behind step {step}" if isinstance(step, int) else ""
     times = f"{event.detail.get('waits_count')} times since {event.at:%H:%M} UTC"
     ended = f" {words}" if (words := _ended_there(engine, job, str(event.detail[WAITS]))) else ""
-    server = server_at_fault(engine, incident, job, event) if own is None else None
+    server = server_at_fault(engine, incident, job, event) if own_server is None else None
     if server is not None:
         opened = engine.open(event_of_server(server, job, event))
         return (
@@ -273,8 +273,8 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
             f"incident {opened.id}; job {job.id} was left running and goes on by itself once it is answered again"
         )
     wait_words = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
-    if own is not None:
-        return f"{wait_words} {own.sentence(job)}. It was left running. {own.remedy(_with_spec(engine, job))}"
+    if own_server is not None:
+        return f"{wait_words} {own_server.sentence(job)}. It was left running. {own_server.remedy(_with_spec(engine, job))}"
     awaited = awaited_address(engine, incident, job, event)
     if awaited is not None and awaited.never_ends:
         way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
@@ -300,10 +300,10 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     advice = (
         "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
     )
-    own = awaited_own_server(engine, incident, job, event)
-    if own is not None:
-        words, advice = f"{words} {own.sentence(job)}.", own.remedy(_with_spec(engine, job))
-        if own.dead:
+    own_server = awaited_own_server(engine, incident, job, event)
+    if own_server is not None:
+        words, advice = f"{words} {own_server.sentence(job)}.", own_server.remedy(_with_spec(engine, job))
+        if own_server.dead:
             hang = replace(diagnosis, reason="hang", category=Category.NONE, rivals=(), nodes=())
             return replace(hang, action=Action.RESTART_SAME_NODES, summary=words, advice=advice)
         return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
