@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from assistant.records.jobs import OpenFile, ProcessFolder
+from assistant.records.jobs import NONE_THERE, OpenFile, ProcessFolder
 from assistant.redact import redact
 
 MARK = "#nightshift processes"
-NONE_THERE = "no process of the job was found"
-"""Why nothing can be said of a node that was looked at with the right to see every process of the job."""
 MOST_PROCESSES = 512
 """Of a job on one node, lowest process ids first."""
 MOST_USER_PROCESSES = 8192

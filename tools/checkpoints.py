@@ -147,7 +147,7 @@ def choose_checkpoint(
     way = resume_of(context, job_record, search)
     saves = search.inventory
     if saves is None:
-        elsewhere = node_saves(context, job_record, search.programs)
+        elsewhere = node_saves(context, job_record, search.programs, pieces=bool(search.pieces))
         harm = _rerun_harm(job_record, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
         points = log_points(job_record) if fresh else []

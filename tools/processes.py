@@ -11,7 +11,7 @@ from typing import Any
 from assistant.errors import NightshiftError, ToolError
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobState, Risk
-from assistant.records.jobs import MOST_FILES, MOST_FOLDERS, ProcessReport
+from assistant.records.jobs import MOST_FILES, MOST_FOLDERS, NONE_THERE, ProcessReport
 from assistant.recover.comparison import said_over
 from assistant.recover.joblog import log_lines, log_points, logs_of
 from assistant.recover.wrong_start import AHEAD, TEAR_DOWN
@@ -223,7 +223,7 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
     at = context.clock.now()
     answers = _answers(replies, at)
     living = _living(answers)
-    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
+    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", NONE_THERE)}
     traces = _traces(context, ended_job)
     late = bool(unknown) and _is_late(ended_job, traces, at)
     lives = bool(living) or late
@@ -263,7 +263,7 @@ def former_program(context: Context, job: str, nodes: list[str]) -> dict[str, An
     )
     answers = _answers(replies, context.clock.now())
     living = _living(answers)
-    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
+    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", NONE_THERE)}
     return {
         "lives": "yes" if living else "",
         "gone": "yes" if not living and not unknown else "",

@@ -304,7 +304,7 @@ class NodeSaves(NamedTuple):
     """Names of checkpoints that changed since the job began, by step, the newest last."""
 
 
-def node_saves(context: Context, job: Job, programs: Sequence[JobProgram]) -> list[NodeSaves]:
+def node_saves(context: Context, job: Job, programs: Sequence[JobProgram], *, pieces: bool = False) -> list[NodeSaves]:
     """Return what nodes of a job hold of its checkpoints, in folders that are not there on this machine.
 
     None where that is not known. Sixteen nodes are asked for the names in four folders, those of the job's user alone.
@@ -313,8 +313,11 @@ def node_saves(context: Context, job: Job, programs: Sequence[JobProgram]) -> li
         context: Of the call.
         job: The attempt.
         programs: What its script starts.
+        pieces: Whether it is proven to do only the pieces that are missing: what it wrote into a folder that has its number in the
+            name is then nothing that it goes on from, for another run of it has another number.
     """
-    folders = _unseen_folders(job, programs)
+    own = re.compile(rf"(?<![^\W_]){re.escape(job.raw_id or job.id)}(?![^\W_])")
+    folders = [folder for folder in _unseen_folders(job, programs) if not pieces or own.search(str(folder)) is None]
     if not folders or not job.nodes or job.started is None or not ACCOUNT.fullmatch(job.account):
         return []
     command = ("sh", "-c", f"since={int(job.started.timestamp())}; {_SAVES_PROGRAM}", "sh", job.account, *map(str, folders))

@@ -28,6 +28,8 @@ from assistant.watch.attempts import STANDING, KnownIncidents
 
 ASKS_OLD_ADDRESS = "asks_old_address"
 """Stage of an incident: its living job was proven to ask an address that it will never read anew."""
+AWAITS_ITSELF = "awaits_itself"
+"""Stage of an incident: its living job was proven to wait for a part of itself that has died."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
@@ -52,7 +54,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
         return ""
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    if any(detail.get("proofs") for detail in details) or ASKS_OLD_ADDRESS in store.stages(incident.id):
+    if any(detail.get("proofs") for detail in details) or {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
         return ""
     store.mark_stage(incident.id, UNPROVEN)
     detail = details[0] if details else {}

@@ -78,6 +78,10 @@ class ProcessFolder:
         return f"{location} of process {self.pid} on {self.node} at {self.at:%H:%M}"
 
 
+NONE_THERE = "no process of the job was found"
+"""Why nothing can be said of a node that was looked at with the right to see every process of the job."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
     """Files and folders that the processes of one attempt of a job were seen to use, over all looks."""

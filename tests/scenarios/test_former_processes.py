@@ -10,6 +10,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import Incident, IncidentState, JobState
+from assistant.records.jobs import NONE_THERE
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import _processes
 from tests.scenarios.scene import Scene
@@ -29,9 +30,7 @@ class Requeued:
         run = SimulatedRun(steps=5000, checkpoints=folder / "checkpoints")
         self.cluster.plan("llm", run, run)
         typed = shlex.join(_processes.command(["1"], ""))
-        self.cluster.answers[typed] = lambda node: Reply(
-            node, True, 0, self.said if node == NODE else none(_processes.NONE_THERE), ""
-        )
+        self.cluster.answers[typed] = lambda node: Reply(node, True, 0, self.said if node == NODE else none(NONE_THERE), "")
         self.cluster.submit(replace(self.scene.spec))
         self.passes(6)
         self.cluster.reachable.add(NODE)
@@ -72,7 +71,7 @@ def test_a_job_that_still_waits_is_to_be_held(tmp_path: Path) -> None:
 def test_it_is_settled_once_the_former_program_has_gone(tmp_path: Path) -> None:
     job = Requeued(tmp_path)
     job.passes(3)
-    job.said = none(_processes.NONE_THERE)
+    job.said = none(NONE_THERE)
     job.passes(5)
     assert job.incident.state is IncidentState.CLOSED
     assert job.incident.note.startswith("settled elsewhere: of the program of the attempt before"), job.incident.note
@@ -81,7 +80,7 @@ def test_it_is_settled_once_the_former_program_has_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        none(_processes.NONE_THERE),
+        none(NONE_THERE),
         none("may not be looked at"),
         processes((4700, "slurmstepd", "S")),
         processes((4711, "python3", "Z")),

@@ -10,12 +10,13 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import IncidentState
+from assistant.records.jobs import NONE_THERE
 from assistant.schedulers.simulated_run import SimulatedRun, write_checkpoint
 from assistant.tools import _processes
 from tests.scenarios.scene import Scene
 
 NODE = "node01"
-NONE_SEEN = f"{_processes.NONE_THERE}, or its processes may not be looked at"
+NONE_SEEN = f"{NONE_THERE}, or its processes may not be looked at"
 
 
 def processes(*states: tuple[int, str, str]) -> str:
@@ -77,7 +78,7 @@ def test_once_it_has_finished_by_itself_the_incident_is_settled(tmp_path: Path) 
     job = Outliving(tmp_path)
     job.scene.watch(300)
     job.goes_on_to(100, "finished")
-    job.said = none(_processes.NONE_THERE)
+    job.said = none(NONE_THERE)
     for _ in range(4):
         job.scene.watch(10)
     (incident,) = job.scene.engine.store.incidents()
@@ -90,7 +91,7 @@ def test_one_that_says_it_is_through_without_a_known_save_is_not_started_again(t
     job.scene.watch(300)
     with (tmp_path / "job-1.log").open("a", encoding="utf-8") as log:
         log.write(" iteration       90/     100 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.0E+00 |\nfinished\n")
-    job.said = none(_processes.NONE_THERE)
+    job.said = none(NONE_THERE)
     for _ in range(20):
         job.scene.watch(60)
     (incident,) = job.scene.engine.store.incidents()
@@ -103,7 +104,7 @@ def test_once_it_has_died_the_restart_goes_on_from_its_newest_save(tmp_path: Pat
     job = Outliving(tmp_path)
     job.scene.watch(300)
     job.goes_on_to(60)
-    job.said = none(_processes.NONE_THERE)
+    job.said = none(NONE_THERE)
     for _ in range(4):
         job.scene.watch(300)
     (incident,) = job.scene.engine.store.incidents()
@@ -118,7 +119,7 @@ def test_once_it_has_died_the_restart_goes_on_from_its_newest_save(tmp_path: Pat
 @pytest.mark.parametrize(
     "said",
     [
-        none(_processes.NONE_THERE),
+        none(NONE_THERE),
         none(NONE_SEEN),
         processes((4700, "slurmstepd", "S")),
         processes((4711, "python3.11", "Z")),
@@ -155,7 +156,7 @@ def test_what_a_person_has_taken_stays_theirs(tmp_path: Path) -> None:
     job = Outliving(tmp_path)
     (incident,) = job.scene.watch(300)
     job.scene.engine.store.acknowledge(incident.id, by="cli:ada")
-    job.said = none(_processes.NONE_THERE)
+    job.said = none(NONE_THERE)
     for _ in range(4):
         job.scene.watch(300)
     assert (job.scene.engine.store.incident(incident.id).state, job.changes) == (IncidentState.ESCALATED, ["submit 1"])

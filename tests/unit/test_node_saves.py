@@ -77,6 +77,24 @@ def test_a_folder_that_is_there_on_this_machine_is_asked_for_nowhere(tmp_path: P
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    ("folder", "pieces", "asks"),
+    [
+        ("/own/disk/ada-{id}", True, False),
+        ("/own/disk/ada-{id}", False, True),  # a training goes on from what lies there
+        ("/own/disk/pieces", True, True),  # the next run comes to the same folder
+        ("/own/disk/ada-7{id}", True, True),
+    ],
+)
+def test_a_folder_of_this_run_alone_holds_nothing_for_the_next_one_where_pieces_are_passed_over(
+    tmp_path: Path, folder: str, pieces: bool, asks: bool
+) -> None:
+    asked: list[Sequence[str]] = []
+    failed = job(tmp_path, folder.format(id=job(tmp_path, "/own/disk").id))
+    node_saves(context(asked, Reply("n2", True, 0, LISTING, "")), failed, programs_of(failed), pieces=pieces)
+    assert bool(asked) is asks
+
+
 def test_the_command_names_what_changed_since_the_job_began_and_nothing_of_other_users(tmp_path: Path) -> None:
     asked: list[Sequence[str]] = []
     failed = job(tmp_path, "/own/disk/sd", account="root", started=datetime.now(UTC) - timedelta(minutes=5))

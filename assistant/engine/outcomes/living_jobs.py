@@ -16,8 +16,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from assistant.engine.evidence.own_servers import awaited_own_server
 from assistant.engine.evidence.remote_hosts import awaited_address, event_of_server, server_at_fault
 from assistant.engine.intake import UNPROVEN
+from assistant.engine.retry_policy import AWAITS_ITSELF
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate
 from assistant.ports import Clock
@@ -253,12 +255,17 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     event = _wait_of(engine, incident)
     if event is None or job is None or job.state.ended or job.attempt != incident.attempt:
         return ""
+    own_server = awaited_own_server(engine, incident, job, event)
+    diagnosis = engine.store.diagnosis(incident.id)
+    if own_server is not None and own_server.dead and diagnosis is not None and diagnosis.reason == "hang":
+        engine.store.mark_stage(incident.id, AWAITS_ITSELF)
+        return ""
     engine.store.mark_stage(incident.id, UNPROVEN)
     step = event.detail.get("step")
     at = f" behind step {step}" if isinstance(step, int) else ""
     times = f"{event.detail.get('waits_count')} times since {event.at:%H:%M} UTC"
     ended = f" {words}" if (words := _ended_there(engine, job, str(event.detail[WAITS]))) else ""
-    server = server_at_fault(engine, incident, job, event)
+    server = server_at_fault(engine, incident, job, event) if own_server is None else None
     if server is not None:
         opened = engine.open(event_of_server(server, job, event))
         return (
@@ -266,6 +273,8 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
             f"incident {opened.id}; job {job.id} was left running and goes on by itself once it is answered again"
         )
     wait_words = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
+    if own_server is not None:
+        return f"{wait_words} {own_server.sentence(job)}. It was left running. {own_server.remedy(_with_spec(engine, job))}"
     awaited = awaited_address(engine, incident, job, event)
     if awaited is not None and awaited.never_ends:
         way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
@@ -280,7 +289,10 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
 
 
 def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return the diagnosis of a living job that waits as just that, with nothing to be done to it; any other as it is."""
+    """Return the diagnosis of a living job that waits as just that; any other as it is.
+
+    Nothing is done to it, unless it waits for a part of itself that has died.
+    """
     event = _wait_of(engine, incident)
     if event is None or job is None or job.state.ended:
         return diagnosis
@@ -288,6 +300,13 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     advice = (
         "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
     )
+    own_server = awaited_own_server(engine, incident, job, event)
+    if own_server is not None:
+        words, advice = f"{words} {own_server.sentence(job)}.", own_server.remedy(_with_spec(engine, job))
+        if own_server.dead:
+            hang = replace(diagnosis, reason="hang", category=Category.NONE, rivals=(), nodes=())
+            return replace(hang, action=Action.RESTART_SAME_NODES, summary=words, advice=advice)
+        return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
     awaited = awaited_address(engine, incident, job, event)
     if awaited is not None and (sentence := awaited.sentence(job)):
         words = f"{words} {sentence}{'.' * awaited.never_ends}"
@@ -303,6 +322,13 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
         diagnosis = replace(diagnosis, reason="connection_error", rivals=(), where=())
         words, advice = f"{words} {server.sentence}.", f"{server.sentence}. {advice}"
     return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
+
+
+def _with_spec(engine: Engine, job: Job) -> Job:
+    try:
+        return engine.scheduler.job(job.id) if job.spec is None else job
+    except NightshiftError:
+        return job
 
 
 def _wait_of(engine: Engine, incident: Incident) -> Event | None:

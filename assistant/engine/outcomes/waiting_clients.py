@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.engine.evidence.ended_servers import log_of_server
 from assistant.engine.evidence.moved_servers import MovedServer, ServerState, listening_address, moved_server
+from assistant.engine.evidence.own_servers import own_commands
 from assistant.engine.evidence.remote_hosts import Address, addresses_in
 from assistant.engine.intake import UNPROVEN
 from assistant.engine.retry_policy import ASKS_OLD_ADDRESS
@@ -105,7 +106,9 @@ def asked_address(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
         with reading_as(job.account):
             addresses = [address for entry in log_lines(job) for address in addresses_in(entry.text, hosts)][-1:]
     alone = bool(addresses) and all(address.is_same(addresses[0]) for address in addresses)
-    return addresses[0] if alone else None
+    if not alone or own_commands(job if job.spec is not None else engine.scheduler.job(job.id), addresses[0]):
+        return None  # what it starts itself was at the same address in an earlier run of it, too
+    return addresses[0]
 
 
 def _wait_line(engine: Engine, incident: Incident, job: Job) -> str:

@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import STARTS, JobProgram
-from assistant.recover.source.file_uses import OPENS, file_uses
+from assistant.recover.source.file_uses import OPENS, FileUses, file_uses
 from assistant.recover.source.load_calls import PRESENT
+from assistant.recover.source.paths import Caller
 from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
 from assistant.recover.source.start_files import removals_of
 from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
@@ -40,8 +41,13 @@ LATER = re.compile(r"(?:^|\.)(?:submit|apply_async|map_async|starmap_async|start
 CONTAINERS = frozenset(("File", "ZipFile", "TarFile", "TarWriter", "ShardWriter", "ParquetWriter"))
 """Classes whose files are whole only when they are closed."""
 PARTIAL = re.compile(r"tmp|temp|part", re.IGNORECASE)
-MARK = re.compile(r"(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|marker|flag)(?:\.\w{1,4})?['\")}]*$", re.IGNORECASE)
-"""How the source writes the end of a path that is only a mark: `f"out/{n}.done"`."""
+MARK = re.compile(
+    r"(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|marker|flag)(?:\.\w{1,4})?['\")}]*(?:\.name\)*)?$", re.IGNORECASE
+)
+"""How the source writes the end of a path that is only a mark: `f"out/{n}.done"`, `path.with_suffix(".done").name`."""
+EXITS = frozenset(("sys.exit", "os._exit", "exit", "quit"))
+MADE_ANEW = re.compile(r"(?:^|\.)mkdtemp$")
+"""Calls that make a folder which nobody else has."""
 
 
 class ProgramPieces(NamedTuple):
@@ -92,11 +98,11 @@ def repeat_doubt(program: JobProgram) -> str:
             and not _is_log(uses.reader.texts(caller.source, _path_of(caller.node), caller.scope))
         ):
             return f"{line} appends to {ast.unparse(_path_of(caller.node))[:120]}, and a rerun would do so a second time"
-        if REMOVES.search(called) and not _is_partial(caller.node):
+        if REMOVES.search(called) and not _is_partial(caller.node) and not _is_own_folder(program, uses, caller):
             return f"{line} removes {ast.unparse(caller.node)[:120]}"
     if write := next((write for write in repeated_writes([program]) if write.deed is WriteDeed.APPENDS), None):
         return f"{write.how} appends to {write.path}, and a rerun would do so a second time"
-    if removal := next(removals_of(program), None):
+    if removal := next((removal for removal in removals_of(program) if not _is_of_this_job(program, removal.path)), None):
         return f"{PurePosixPath(removal.source).name}:{removal.line} removes {removal.path}"
     started = next((call for source in program.sources for call in source.calls if STARTS.search(call.name)), None)
     if started is not None and not _is_checked(started.name, started.keywords):
@@ -111,11 +117,13 @@ def pieces_of_program(program: JobProgram) -> ProgramPieces:
     into its place, or marked when all else of the round is done.
     """
     for source in program.sources:
-        guard = next(_guards(syntax_tree(source.text)), None) if source.parsed else None
-        if guard is not None:
-            name = PurePosixPath(source.path).name
-            doubt = _doubt(source, guard)
-            return ProgramPieces(f"{name}:{guard.line}", f"{name}:{doubt}" if doubt else "")
+        guards = list(_guards(syntax_tree(source.text))) if source.parsed else []
+        if guards:
+            name, line = PurePosixPath(source.path).name, guards[0].line
+            # a test that looks for several files passes over a piece where all are there: one that is proven is enough
+            doubts = [_doubt(source, guard) for guard in guards if guard.line == line]
+            doubt = "" if "" in doubts else doubts[0]
+            return ProgramPieces(f"{name}:{line}", f"{name}:{doubt}" if doubt else "")
     return ProgramPieces()
 
 
@@ -134,14 +142,15 @@ def _guards(tree: ast.AST) -> Iterator[_Guard]:
                 own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
             if not isinstance(statement, ast.If):
                 continue
-            target, present = _test(statement.test)
-            if target is None or not _uses(target, own):
-                continue
+            targets, present = _test(statement.test)
             work = body.body[place + 1 :]
-            if present and not statement.orelse and isinstance(statement.body[-1], leaving) and _works(work):
-                yield _Guard(ast.unparse(target), statement.lineno, work, body)
-            elif not present and not statement.orelse and _works(statement.body):
-                yield _Guard(ast.unparse(target), statement.lineno, [*statement.body, *work], body)
+            for target in targets:
+                if not _uses(target, own):
+                    continue
+                if present and not statement.orelse and isinstance(statement.body[-1], leaving) and _works(work):
+                    yield _Guard(ast.unparse(target), statement.lineno, work, body)
+                elif not present and not statement.orelse and _works(statement.body):
+                    yield _Guard(ast.unparse(target), statement.lineno, [*statement.body, *work], body)
 
 
 def _works(body: Sequence[ast.stmt]) -> bool:
@@ -152,31 +161,30 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
 
 
-def _test(test: ast.expr) -> tuple[ast.expr | None, bool]:
-    """Return the path that a test looks for, and whether it holds where that is there; None for any other test."""
+def _test(test: ast.expr) -> tuple[list[ast.expr], bool]:
+    """Return the paths that a test looks for, and whether it holds where all are there; no paths of any other test."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        target, present = _test(test.operand)
-        return target, not present
+        targets, present = _test(test.operand)
+        return targets, not present
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        tests = [
-            (target, present) for value in test.values if (target := _test(value)[0]) is not None and (present := _test(value)[1])
-        ]
-        return tests[0] if len(tests) == 1 else (None, True)
+        parts = [_test(value) for value in test.values]
+        return [target for targets, present in parts if present for target in targets], True
     if not isinstance(test, ast.Call) or not PRESENT.search(dotted(test.func)):
-        return None, True
+        return [], True
     if test.args:
-        return test.args[0], True
-    return (test.func.value, True) if isinstance(test.func, ast.Attribute) else (None, True)
+        return [test.args[0]], True
+    return ([test.func.value], True) if isinstance(test.func, ast.Attribute) else ([], True)
 
 
 def _doubt(source: TrainerSource, guard: _Guard) -> str:
     """Return why a guard proves nothing, with the line before a colon's blank; empty where it proves all."""
     made_at: int | None = None
+    spellings = _spellings(guard)
     if line := _swallows(syntax_tree(source.text), guard):
         return f"{line} goes on after an error, and the piece is marked as finished all the same"
     for place, statement in enumerate(guard.work):
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
-            deed = _deed(source, call, guard.target)
+            deed = next((deed for text in spellings if (deed := _deed(source, call, text))), "")
             if deed == "writes":
                 return f"{call.lineno} writes {guard.target} itself: a half-written one would be taken for finished"
             if deed == "makes":
@@ -198,6 +206,25 @@ def _doubt(source: TrainerSource, guard: _Guard) -> str:
     return _carried(syntax_tree(source.text), guard)
 
 
+def _spellings(guard: _Guard) -> list[str]:
+    """Return how a round may write the path that its test looks for: as the test does, and by names that are given the same."""
+    nodes = [node for statement in guard.body.body for node in ast.walk(statement)]
+    stores = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    values = {
+        node.targets[0].id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and stores.count(node.targets[0].id) == 1
+    }
+    path = values.get(guard.target) or ast.parse(guard.target, mode="eval").body
+    changed = {node.id for part in guard.work for node in ast.walk(part) if isinstance(node, ast.Name) and node.id in stores}
+    changed -= {name for name in values if values[name].lineno <= guard.line}
+    calls = [node for node in ast.walk(path) if isinstance(node, ast.Call)]
+    if _uses(path, changed) or not all(NAMES.search(dotted(call.func)) for call in calls):
+        return [guard.target]
+    text = ast.unparse(path)
+    return list(dict.fromkeys((guard.target, text, *(name for name, value in values.items() if ast.unparse(value) == text))))
+
+
 def _swallows(tree: ast.AST, guard: _Guard) -> int:
     """Return the line at which a program goes on after an error, or does not wait for what it starts; 0 where none does."""
     for node in ast.walk(tree):
@@ -210,9 +237,13 @@ def _swallows(tree: ast.AST, guard: _Guard) -> int:
         at_round = any(node is statement for statement in guard.work)
         for handler in node.handlers:
             last = handler.body[-1]
-            if not isinstance(last, ast.Raise) and not (at_round and _leaves(handler.body)):
+            if not isinstance(last, ast.Raise) and not _exits(last) and not (at_round and _leaves(handler.body)):
                 return node.lineno
     return 0
+
+
+def _exits(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and dotted(statement.value.func) in EXITS
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
@@ -429,6 +460,28 @@ def _is_log(texts: Iterator[str] | frozenset[str] | set[str]) -> bool:
 
 def _is_partial(call: ast.Call) -> bool:
     return PARTIAL.search(ast.unparse(call)) is not None
+
+
+def _is_own_folder(program: JobProgram, uses: FileUses, caller: Caller) -> bool:
+    """Tell whether a call removes nothing but what this run has made for itself: a folder of its job's number, or one made anew."""
+    node = _path_of(caller.node)
+    body: ast.AST = caller.scope or uses.reader.names_of(caller.source).tree
+    if isinstance(node, ast.Name):
+        values = [
+            inner.value
+            for inner in ast.walk(body)
+            if isinstance(inner, ast.Assign) and any(isinstance(name, ast.Name) and name.id == node.id for name in inner.targets)
+        ]
+        if values and all(isinstance(value, ast.Call) and MADE_ANEW.search(dotted(value.func)) for value in values):
+            return True
+    texts = uses.reader.texts(caller.source, node, caller.scope)
+    return bool(texts) and all(_is_of_this_job(program, text) for text in texts)
+
+
+def _is_of_this_job(program: JobProgram, text: str) -> bool:
+    """Tell whether a path has the number of the job in it, as a script names what no other job shall have."""
+    path, number = program.launch.outside(text), program.launch.variables.get("SLURM_JOB_ID", "")
+    return bool(number) and path is not None and re.search(rf"(?<![^\W_]){re.escape(number)}(?![^\W_])", str(path)) is not None
 
 
 def _is_checked(name: str, keywords: object) -> bool:
