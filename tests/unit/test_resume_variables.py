@@ -252,6 +252,7 @@ TAKES = "import os, time\n{line}\nfor step in range(9):\n    time.sleep(held)\n"
         ("LOAD_TIME", "", "held = int(os.environ['LOAD_TIME'])", True),
         ("LOAD_STEP", "export LOAD_STEP=40\n", "step = int(os.environ['LOAD_STEP']); held = 1", False),
         ("CKPT", "export CKPT=${CKPT:-out/step_4.5}\n", "path = os.environ.get('CKPT'); held = 1", False),
+        ("LOAD_STEP", "", "step = int(float(os.environ['LOAD_STEP'])); held = 1", False),
         ("START_FROM", "", "start = os.getenv('START_FROM'); held = 0.5", False),
     ],
 )

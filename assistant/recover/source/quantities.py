@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from assistant.recover.source.settings import key_read
-from assistant.recover.source.trainer_source import UNPARSED, TrainerSource, syntax_tree
+from assistant.recover.source.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
 
 MEASURE = re.compile(
     r"(?:^|_)(?:sleep|pace|delay|wait|pause|timeout|seconds?|secs?|ms|minutes?|hours?|interval|every|freq(?:uency)?|rate|lr|ratio|"
@@ -28,6 +28,8 @@ def is_measure(name: str, value: str, texts: Iterable[str], sources: Iterable[Tr
         texts: The script and those that it calls.
         sources: Of its programs.
     """
+    if "/" in value:
+        return False
     if MEASURE.search(name) or FRACTION.fullmatch(value.strip()):
         return True
     given = re.compile(rf"(?<!\w){re.escape(name)}(?:=|:?[-=])[\"']?(?:\$\{{{re.escape(name)}:?[-=])?([\d.eE+-]+)")
@@ -53,16 +55,14 @@ def _measures(source: TrainerSource, name: str) -> bool:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    whole = {id(part) for node in calls if dotted(node.func) == "int" for word in node.args for part in ast.walk(word)}
+    for node in calls:
+        method = dotted(node.func).rpartition(".")[2]
         words = [*node.args, *(keyword.value for keyword in node.keywords)]
         inner = [part for word in words for part in ast.walk(word)]
-        if method == "float" and any(id(part) in reads for part in inner):
-            return True
-        if method in TIMED_CALLS and any(
-            id(part) in reads or (isinstance(part, ast.Name) and part.id in holders) for part in inner
-        ):
+        is_read = any(id(part) in reads for part in inner)
+        is_held = any(isinstance(part, ast.Name) and part.id in holders for part in inner)
+        if (method == "float" and is_read and id(node) not in whole) or (method in TIMED_CALLS and (is_read or is_held)):
             return True
     return False
