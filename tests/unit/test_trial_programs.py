@@ -90,4 +90,4 @@ def test_the_text_that_travels_holds_all_that_it_imports(tmp_path: Path) -> None
 
 
 def test_the_loopback_is_no_interface_that_is_copied() -> None:
-    assert "lo" not in {name for name, _, _ in interfaces_of()}
+    assert "lo" not in {name for name, _ in interfaces_of()}

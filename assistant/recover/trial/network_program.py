@@ -13,14 +13,16 @@ import socket
 import struct
 from typing import List, Tuple
 
-Interface = Tuple[str, bytes, bytes]
-"""Name, IPv4 address, mask; the last two are empty where it has none."""
+Interface = Tuple[str, bytes]
+"""Name and IPv4 address, which is empty where it has none."""
 MOST_INTERFACES = 16
 KINDS = (b"dummy", b"ifb", b"bridge")
 """Links that need no other end; which of them a kernel has differs."""
 RTM_NEWLINK, NLM_F_REQUEST_ACK_CREATE_EXCL = 16, 0x605
 IFLA_IFNAME, IFLA_LINKINFO, IFLA_INFO_KIND = 3, 18, 1
-SIOCSIFFLAGS, SIOCGIFADDR, SIOCSIFADDR, SIOCGIFNETMASK, SIOCSIFNETMASK = 0x8914, 0x8915, 0x8916, 0x891B, 0x891C
+SIOCSIFFLAGS, SIOCGIFADDR, SIOCSIFADDR, SIOCSIFNETMASK = 0x8914, 0x8915, 0x8916, 0x891C
+ALONE = b"\xff\xff\xff\xff"
+"""A mask by which an address has no neighbours: whoever asks another machine hears at once that it cannot be reached."""
 
 
 def asked(name: str, request: int, argument: bytes = b"") -> bytes:
@@ -39,23 +41,23 @@ def interfaces_of() -> List[Interface]:
     interfaces = []  # type: List[Interface]
     for _, name in socket.if_nameindex():
         try:
-            address, mask = asked(name, SIOCGIFADDR)[20:24], asked(name, SIOCGIFNETMASK)[20:24]
+            address = asked(name, SIOCGIFADDR)[20:24]
         except OSError:
-            address, mask = b"", b""
+            address = b""
         if name != "lo":
-            interfaces.append((name, address, mask))
+            interfaces.append((name, address))
     return sorted(interfaces, key=lambda interface: not interface[1])[:MOST_INTERFACES]  # those with an address first
 
 
 def add_interfaces(interfaces: List[Interface]) -> None:
     """Make interfaces with those names and addresses; one that the kernel refuses stays away."""
-    for name, address, mask in interfaces:
+    for name, address in interfaces:
         try:
             if not any(is_made(name, kind) for kind in KINDS):
                 continue
             if address:
                 asked(name, SIOCSIFADDR, struct.pack("HH4s", socket.AF_INET, 0, address))
-                asked(name, SIOCSIFNETMASK, struct.pack("HH4s", socket.AF_INET, 0, mask))
+                asked(name, SIOCSIFNETMASK, struct.pack("HH4s", socket.AF_INET, 0, ALONE))
             switch_on(name)
         except OSError:
             continue
