@@ -99,14 +99,14 @@ def outdated_words(context: Context, job: Job, note: str) -> str:
         note: For people.
     """
     words = [f"job {job.id} has ended meanwhile ({job.state})"] * job.state.ended
-    gone = []
+    missing_names = []
     for path in [Path(text) for text in dict.fromkeys(CHECKPOINT_PATH.findall(note))][:MOST_PATHS]:
         try:
             is_gone = path.is_absolute() and not lies_at(path, job.account) and lies_at(path.parent, job.account)
         except (NightshiftError, OSError):
             continue  # what nobody can see is not gone
-        gone += [path.name] * is_gone
-    return "; ".join([*words, *([f"no more there: {', '.join(gone)}"] if gone else [])])
+        missing_names += [path.name] * is_gone
+    return "; ".join([*words, *([f"no more there: {', '.join(missing_names)}"] if missing_names else [])])
 
 
 STILL_SHARE, STILL_LEAST = 0.25, timedelta(minutes=10)

@@ -32,8 +32,8 @@ def is_measure(name: str, value: str, texts: Iterable[str], sources: Iterable[Tr
         return False
     if MEASURE.search(name) or FRACTION.fullmatch(value.strip()):
         return True
-    given = re.compile(rf"(?<!\w){re.escape(name)}(?:=|:?[-=])[\"']?(?:\$\{{{re.escape(name)}:?[-=])?([\d.eE+-]+)")
-    values = (match[1] for text in texts for match in given.finditer(text))
+    assignment = re.compile(rf"(?<!\w){re.escape(name)}(?:=|:?[-=])[\"']?(?:\$\{{{re.escape(name)}:?[-=])?([\d.eE+-]+)")
+    values = (match[1] for text in texts for match in assignment.finditer(text))
     return any(map(FRACTION.fullmatch, values)) or any(_measures(source, name) for source in sources)
 
 

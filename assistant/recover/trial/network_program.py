@@ -25,7 +25,7 @@ ALONE = b"\xff\xff\xff\xff"
 """A mask by which an address has no neighbours: whoever asks another machine hears at once that it cannot be reached."""
 
 
-def asked(name: str, request: int, argument: bytes = b"") -> bytes:
+def interface_call(name: str, request: int, argument: bytes = b"") -> bytes:
     """Return what the kernel answers of an interface; raise OSError where it refuses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         return fcntl.ioctl(link, request, struct.pack("16s24s", name.encode(), argument))
@@ -33,7 +33,7 @@ def asked(name: str, request: int, argument: bytes = b"") -> bytes:
 
 def switch_on(name: str) -> None:
     """Switch an interface on."""
-    asked(name, SIOCSIFFLAGS, struct.pack("h", 1 | 64))  # up, running
+    interface_call(name, SIOCSIFFLAGS, struct.pack("h", 1 | 64))  # up, running
 
 
 def interfaces_of() -> List[Interface]:
@@ -41,7 +41,7 @@ def interfaces_of() -> List[Interface]:
     interfaces = []  # type: List[Interface]
     for _, name in socket.if_nameindex():
         try:
-            address = asked(name, SIOCGIFADDR)[20:24]
+            address = interface_call(name, SIOCGIFADDR)[20:24]
         except OSError:
             address = b""
         if name != "lo":
@@ -56,8 +56,8 @@ def add_interfaces(interfaces: List[Interface]) -> None:
             if not any(is_made(name, kind) for kind in KINDS):
                 continue
             if address:
-                asked(name, SIOCSIFADDR, struct.pack("HH4s", socket.AF_INET, 0, address))
-                asked(name, SIOCSIFNETMASK, struct.pack("HH4s", socket.AF_INET, 0, ALONE))
+                interface_call(name, SIOCSIFADDR, struct.pack("HH4s", socket.AF_INET, 0, address))
+                interface_call(name, SIOCSIFNETMASK, struct.pack("HH4s", socket.AF_INET, 0, ALONE))
             switch_on(name)
         except OSError:
             continue

@@ -409,9 +409,9 @@ def _first_save(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     folder = checkpoint.path.parent
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
     steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
-    others = [item for item in (inventory.entries if inventory is not None else ()) if item.step != checkpoint.step]
+    rivals = [item for item in (inventory.entries if inventory is not None else ()) if item.step != checkpoint.step]
     written = [Path(path) for path in answer.changed if path not in answer.removed]
-    return min([*steps, *(item.step for item in others if any(path.is_relative_to(item.path) for path in written))], default=None)
+    return min([*steps, *(item.step for item in rivals if any(path.is_relative_to(item.path) for path in written))], default=None)
 
 
 def _other_read(answer: TrialAnswer, inventory: Inventory | None, read: str, same: Collection[Path]) -> str:
@@ -419,9 +419,9 @@ def _other_read(answer: TrialAnswer, inventory: Inventory | None, read: str, sam
 
     What only lists or counts checkpoints reads a record of them, and no file that a load reads.
     """
-    others = [item.path for item in (inventory.entries if inventory is not None else ()) if item.path not in same]
+    rivals = [item.path for item in (inventory.entries if inventory is not None else ()) if item.path not in same]
     name = next((Path(read).relative_to(path) for path in same if Path(read).is_relative_to(path)), Path(read))
-    return next((str(path / name) for path in others if str(path / name) in answer.read), "")
+    return next((str(path / name) for path in rivals if str(path / name) in answer.read), "")
 
 
 def _lost_beside(answer: TrialAnswer, inventory: Inventory | None) -> str:
