@@ -394,8 +394,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
         return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
-    if other := _other_read(answer, inventory, read, same):
-        return TrialVerdict(False, f"it read {read} and {other}, and its log does not tell from which it went on{_end(answer)}")
+    if rival := _other_read(answer, inventory, read, same):
+        return TrialVerdict(False, f"it read {read} and {rival}, and its log does not tell from which it went on{_end(answer)}")
     if saved is not None and checkpoint.step > 0:
         return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
     return TrialVerdict(False, f"it read {read}, and nothing tells at which step it went on{_end(answer)}")
