@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from assistant.errors import ToolError, Unavailable, UnreadableFile
+from assistant.errors import NightshiftError, ToolError, Unavailable, UnreadableFile
 from assistant.records import Diagnosis, Job, Risk
+from assistant.recover.checkpoints.aside import lies_at
 from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves
@@ -36,6 +39,9 @@ from assistant.tools.checkpoints import (
 from assistant.tools.storage import node_saves, saves_in_words
 from assistant.untrusted import READ_S, reading_as, within
 
+CHECKPOINT_PATH = re.compile(r"(?<=checkpoint of step )\d+ \((/[^\s()]+)\)")
+"""How a choice names the checkpoint that it is, or was, of."""
+MOST_PATHS = 8
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
 
@@ -69,20 +75,38 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
 
 
 @tool(risk=Risk.READ)
-def escalate(context: Context, why: str, advice: str = "", job: str = "") -> dict[str, Any]:
+def escalate(context: Context, why: str, advice: str = "", job: str = "", alive: str = "") -> dict[str, Any]:
     """Hand an incident to the operators on duty, with the reason why; nothing else happens.
 
     Args:
         why: What stands in the way.
         advice: What to look at first.
         job: Scheduler job id of the job that failed: `saved` then says what it left to go on from.
+        alive: Scheduler job id of a job that was alive when reason and advice were found: what is no more so of them is told first.
     """
     saved = saved_state(context, context.scheduler.job(job)) if job else ""
-    return {
-        "incident": context.incident,
-        "saved": saved,
-        "note": f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why,
-    }
+    note = f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why
+    outdated = outdated_words(context, context.scheduler.job(alive), note) if alive else ""
+    return {"incident": context.incident, "saved": saved, "note": f"{outdated}; before that: {note}" if outdated else note}
+
+
+def outdated_words(context: Context, job: Job, note: str) -> str:
+    """Return what a text says of a living job and its checkpoints that is no more so: it has ended, one of them is gone.
+
+    Args:
+        context: Of the call.
+        job: As the scheduler shows it now.
+        note: For people.
+    """
+    words = [f"job {job.id} has ended meanwhile ({job.state})"] * job.state.ended
+    missing_names = []
+    for path in [Path(text) for text in dict.fromkeys(CHECKPOINT_PATH.findall(note))][:MOST_PATHS]:
+        try:
+            is_gone = path.is_absolute() and not lies_at(path, job.account) and lies_at(path.parent, job.account)
+        except (NightshiftError, OSError):
+            continue  # what nobody can see is not gone
+        missing_names += [path.name] * is_gone
+    return "; ".join([*words, *([f"no more there: {', '.join(missing_names)}"] if missing_names else [])])
 
 
 STILL_SHARE, STILL_LEAST = 0.25, timedelta(minutes=10)

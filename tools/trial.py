@@ -345,8 +345,10 @@ def restart_prospect(
 
     It is what `choose_checkpoint` returns; `restart_from` is empty also where the submission is not kept whole, the script would
     not load the checkpoint, the run goes on elsewhere or too few nodes are left, and `note` says which. A refusal that only the
-    submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job which lives trains on
-    with lost weights, and the command that ends it; it is empty of any other.
+    submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job trains on, or trained
+    to its end, with lost weights, and the command that ends one that lives; it is empty of any other. `standing` says whether it
+    lives. `lost` is the step from which on a job that lives has lost weights, where it cannot be started again and a checkpoint of
+    before that is there that its next saves may replace; else it is empty.
 
     Args:
         job: Scheduler job id; it may run or have ended.
@@ -358,7 +360,8 @@ def restart_prospect(
         try_first: As of `choose_checkpoint`.
     """
     job_record = context.scheduler.job(job)
-    waste = {"waste": _waste(context, job_record)}
+    lost_step = lost_from(job_record)
+    waste = {"waste": _waste(context, job_record, lost_step), "standing": _standing(job_record), "lost": ""}
     if job_record.interactive:
         return _no_restart(waste, interactive_note(job_record))
     choice: dict[str, Any] = {
@@ -366,7 +369,8 @@ def restart_prospect(
         **waste,
     }
     if not choice["restart_from"]:
-        return choice
+        endangered = lost_step is not None and not job_record.state.ended and choice["path"]
+        return {**choice, "lost": str(lost_step) if endangered else ""}
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
     limited = (
         isinstance(scheduler, LimitsSubmissions) and job_record.spec is not None and scheduler.submission_problem(job_record.spec)
@@ -379,11 +383,18 @@ def restart_prospect(
     return _no_restart(choice, problem) if problem else choice
 
 
-def _waste(context: Context, job: Job) -> str:
-    """Return that a job which lives trains on with weights that are no numbers, and how a person ends it; empty of any other."""
-    step = lost_from(job) if not job.state.ended else None
+def _standing(job: Job) -> str:
+    return f"it has ended ({job.state})" if job.state.ended else "it was not ended"
+
+
+def _waste(context: Context, job: Job, step: int | None) -> str:
+    """Return that a job trains on with weights that are no numbers, and how a person ends it; or that it did so to its end."""
     if step is None:
         return ""
+    if job.state.ended:
+        return (
+            f": its loss was no number from step {step} on to its end, and each checkpoint that it saved from there on is worthless"
+        )
     command = "; ".join(context.scheduler.command_lines("cancel", job.id))
     worthless = f"it trains on with NaN since step {step}, and each checkpoint that it saves from there on is worthless"
     return f": {worthless}; to end it: {command}"

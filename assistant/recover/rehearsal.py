@@ -85,7 +85,10 @@ def check_playbook(playbook: Playbook, tools: Mapping[str, Tool], reasons: Seque
 
 
 def _blind_ends(playbook: Playbook) -> list[str]:
-    """Return the steps that end a job before anything has asked whether it could be started again."""
+    """Return the steps that end a job before anything has asked whether it could be started again.
+
+    One whose weights are lost has nothing to lose by its end, and its next saves replace the healthy checkpoints.
+    """
     restart = next((number for number, step in enumerate(playbook.step) if step.use in RESTARTS), None)
     problems: list[str] = []
     for number, step in enumerate(playbook.step):
@@ -101,7 +104,8 @@ def _blind_ends(playbook: Playbook) -> list[str]:
             and earlier.unless
             and {*earlier.unless} <= {f"{{{name}.restart_from}}" for name in prospects}
         ]
-        if not blind:
+        of_lost_weights = any(step.when == f"{{{name}.lost}}" for name in prospects)
+        if not blind and not of_lost_weights:
             problems.append(
                 f"{playbook.path}:{playbook.line(number)}: use: {step.use} ends a job before it is known that it could be started "
                 'again; before it belong a step of restart_prospect and one with unless = "{….restart_from}" and `then`'

@@ -64,6 +64,7 @@ ALLOWED = {
     "recover/collective/commands.py": SHIPPED,
     "recover/collective/ring_program.py": INSIDE,
     "recover/collective/torch_program.py": INSIDE,
+    "recover/trial/changes_program.py": INSIDE,
     "recover/trial/launcher_program.py": INSIDE,
     "recover/trial/recorder_program.py": INSIDE,
     "recover/trial/sandbox_program.py": INSIDE,

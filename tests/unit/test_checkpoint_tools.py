@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
+from assistant.tools.report import escalate
 from assistant.tools.resubmit import resubmit_job
 from assistant.tools.trial import restart_prospect
 from tests.unit.failed_job import World
@@ -83,6 +85,43 @@ def test_of_a_living_job_that_trains_on_without_a_loss_the_command_that_ends_it_
     assert "trains on with NaN since step 1000, and each checkpoint that it saves from there on is worthless" in waste
     assert waste.endswith(f"to end it: {'; '.join(living.cluster.command_lines('cancel', living.job))}")
     assert restart_prospect(world.context, world.job)["waste"] == "", "one that has ended wastes nothing"
+
+
+def test_a_job_with_lost_weights_that_nothing_starts_again_is_known_while_it_lives(tmp_path: Path) -> None:
+    living = World(tmp_path, SimulatedRun(steps=500)).passes(60)
+    log = living.cluster.job(living.job).log
+    assert log is not None
+    healthy = restart_prospect(living.context, living.job)
+    log.write_text(log.read_text() + "".join(f"step {at} loss nan grad_norm nan\n" for at in range(1000, 1020)))
+    startable = restart_prospect(living.context, living.job)
+    assert (healthy["lost"], startable["lost"]) == ("", ""), "what can be started again is ended by the playbook anyway"
+    assert startable["restart_from"]
+    living.cluster.cancel(living.job)
+    living.passes(2)
+    ended = restart_prospect(living.context, living.job)
+    assert ended["lost"] == ""
+    assert ended["standing"].startswith("it has ended (")
+    assert startable["standing"] == "it was not ended"
+    assert "on to its end" in ended["waste"]
+    assert "to end it" not in ended["waste"]
+
+
+def test_what_a_message_says_of_a_job_and_its_checkpoint_is_read_again_before_it_is_sent(tmp_path: Path) -> None:
+    living = World(tmp_path, SimulatedRun(steps=500)).passes(60)
+    choice = choose_checkpoint(living.context, living.job)
+    words = f"checkpoint of step {choice['step']} ({choice['path']}); this script does not resume"
+    assert escalate(living.context, "why", words, alive=living.job)["note"] == f"why: {words}", "all is as it was"
+    unseen = "checkpoint of step 7 (/nowhere/at/all/step_7)"
+    assert "no more there" not in escalate(living.context, "why", unseen, alive=living.job)["note"], (
+        "what cannot be seen is not gone"
+    )
+    shutil.rmtree(choice["path"])
+    living.cluster.cancel(living.job)
+    living.passes(2)
+    note = escalate(living.context, "why", words, alive=living.job)["note"]
+    assert note.startswith(
+        f"job {living.job} has ended meanwhile (cancelled); no more there: {Path(choice['path']).name}; before that: why"
+    )
 
 
 def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ def test_a_mistake_names_file_line_and_key(body: str, message: str, tmp_path: Pa
         (HEAD, f"{ENDS}{AGAIN}", "one.toml:3: use: cancel_job ends a job before it is known that it could be started again"),
         (HEAD, f"{ENDS}{ASKS}{LEAVES}{AGAIN}", "one.toml:3: use: cancel_job ends a job before it is known"),
         (HEAD, f"{ASKS}{ENDS}{AGAIN}", "one.toml:6: use: cancel_job ends a job before it is known"),
+        (
+            HEAD,
+            f'{ASKS}{ENDS}when = "{{restart_prospect.path}}"\n{AGAIN}',
+            "one.toml:6: use: cancel_job ends a job before it is known",
+        ),
         (HEAD, '[[fixture]]\nname = "f"\nreason = "ecc"\ncalls = []\nends = "recovered"', "reason 'ecc' is unknown"),
     ],
 )

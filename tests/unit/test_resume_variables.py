@@ -22,6 +22,8 @@ from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import program_way, resume_way
 from assistant.recover.resume.script_variable import may_be_set
 from assistant.recover.resume.variable import variable_problem
+from assistant.recover.source.quantities import is_measure
+from assistant.recover.source.trainer_source import parse_source
 from assistant.rendering import environment_digest
 
 CHECKPOINTS = Path(__file__).parents[1] / "cases" / "checkpoints"
@@ -235,3 +237,24 @@ def test_what_the_script_says_of_its_own_continuation_is_told_to_people(
     refusal = resume_plan(way, None, checkpoint({"script": "", "files": True}, 40)).refusal
     assert usage in refusal
     assert way.means is ResumeMeans.NONE, "and nothing is done by it"
+
+
+TAKES = "import os, time\n{line}\nfor step in range(9):\n    time.sleep(held)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "line", "measures"),
+    [
+        ("BEGIN_AT", "export BEGIN_AT=0.25\n", "", True),
+        ("BEGIN_AT", "export BEGIN_AT=${BEGIN_AT:-1e-3}\n", "", True),
+        ("ITER_PAUSE", "", "", True),
+        ("LOAD_TIME", "", "held = float(os.environ.get('LOAD_TIME', '0'))", True),
+        ("LOAD_TIME", "", "held = int(os.environ['LOAD_TIME'])", True),
+        ("LOAD_STEP", "export LOAD_STEP=40\n", "step = int(os.environ['LOAD_STEP']); held = 1", False),
+        ("CKPT", "export CKPT=${CKPT:-out/step_4.5}\n", "path = os.environ.get('CKPT'); held = 1", False),
+        ("LOAD_STEP", "", "step = int(float(os.environ['LOAD_STEP'])); held = 1", False),
+        ("START_FROM", "", "start = os.getenv('START_FROM'); held = 0.5", False),
+    ],
+)
+def test_a_time_or_a_rate_is_no_variable_by_which_a_script_goes_on(name: str, script: str, line: str, *, measures: bool) -> None:
+    assert is_measure(name, "", [script], [parse_source(TAKES.format(line=line), path="/nowhere/work/x.py")]) is measures

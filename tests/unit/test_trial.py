@@ -48,6 +48,11 @@ def checkpoint(step: int) -> Checkpoint:
     return Checkpoint(Path(f"/w/ckpt/step_{step}"), step, Format.PLAIN, 3000, SAVED, healthy=True, problems=())
 
 
+def inventory_of(*steps: int) -> Inventory:
+    entries = tuple(Entry(checkpoint(step).path, step, Format.PLAIN, {}) for step in steps)
+    return Inventory(Path("/w/ckpt"), tuple(map(checkpoint, steps)), (), entries=entries)
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_two_witnesses_prove_where_a_script_goes_on(case: dict[str, Any]) -> None:
     answer = TrialAnswer(
@@ -58,8 +63,9 @@ def test_two_witnesses_prove_where_a_script_goes_on(case: dict[str, Any]) -> Non
         tuple(case.get("saved", ())),
         tuple(case.get("changed", ())),
         tuple(case.get("texts", ())),
+        tuple(case.get("removed", ())),
     )
-    held = Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), ())
+    held = inventory_of(20, 40, 60, 80)
     verdict = judge_trial(answer, checkpoint(40), held)
     assert verdict.proven is case["proven"], verdict.note
     assert case["note"] in verdict.note

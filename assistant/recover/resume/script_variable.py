@@ -20,6 +20,7 @@ from assistant.recover.resume.argument import RESUMING, saves
 from assistant.recover.resume.means import RESUME_OPTIONS
 from assistant.recover.resume.number import NUMBERED
 from assistant.recover.shell.folders import FolderEntry, FolderView, file_test, listed_folder
+from assistant.recover.source.quantities import is_measure
 from assistant.recover.source.settings import OF_LAUNCHERS, variables_in_source
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
@@ -117,7 +118,10 @@ class VariableScript:
     _listed: Callable[[str], tuple[FolderEntry, ...] | None] | None = None
 
     def names(self, programs: Sequence[JobProgram]) -> list[str]:
-        """Return the variables that script and programs read and that a restart may set, those that speak of resuming first."""
+        """Return the variables that script and programs read and that a restart may set, those that speak of resuming first.
+
+        A time or a rate is none of them.
+        """
         spec = self.job.spec
         if spec is None:
             return []
@@ -127,7 +131,14 @@ class VariableScript:
         )
         listed = [first or second for first, second in pairs]
         listed += [name for program in programs for source in program.sources for name in variables_in_source(source)]
-        unique = [name for name in dict.fromkeys(listed) if may_be_set(name) and exports_plainly(spec, name)]
+        sources = [source for program in programs for source in program.sources]
+        unique = [
+            name
+            for name in dict.fromkeys(listed)
+            if may_be_set(name)
+            and exports_plainly(spec, name)
+            and not is_measure(name, spec.environment.get(name, ""), self.texts(), sources)
+        ]
         return sorted(unique, key=lambda name: not SAYS_SO.search(name))
 
     def texts(self) -> list[str]:

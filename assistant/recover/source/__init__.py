@@ -1,7 +1,8 @@
 """Training programs, read and never run: what their source, options and settings say of loading, saving and repeating.
 
 `trainer_source` parses a file and gives its calls with their values. `declared_settings` and `settings` are what it can be given,
-`modules` what it imports, `paths` which paths an expression may name. On these stand the answers: `load_calls` and `load_proof`
+`quantities` which of that is a measure, `modules` what it imports,
+`paths` which paths an expression may name. On these stand the answers: `load_calls` and `load_proof`
 what it loads, `file_uses` what it writes, `newest_choice` whether it takes the newest checkpoint, `start_files` what it reads and
 removes first, `reruns`, `piece_programs` and `finished_pieces` whether it may run a second time.
 """

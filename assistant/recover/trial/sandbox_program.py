@@ -1,6 +1,7 @@
 """Start a job's script once in a sandbox of its owner and report what it loads: the program that a trial start runs on a node.
 
-It travels as text (`python3 -c`), so it imports nothing but the standard library and runs on Python 3.6. Its one argument is the
+It travels as text (`python3 -c`), so it imports nothing but the standard library and two programs that travel with it, and runs on
+Python 3.6. Its one argument is the
 request, as base64 of zlib of JSON. It gives up its rights first and becomes the job's owner. In namespaces of its own (user, mount,
 process, network, IPC) every file system is read-only; over those that the job writes to lies an overlay in memory, so that what
 the script saves, deletes and moves is seen and never happens. There is no network but the loopback, under the names of the nodes.
@@ -14,7 +15,6 @@ writes down what is asked. munge cannot be reached. Its last line of output is `
 
 import base64
 import ctypes
-import fcntl
 import json
 import os
 import pwd
@@ -22,13 +22,15 @@ import select
 import shutil
 import signal
 import socket
-import stat
 import struct
 import sys
 import tempfile
 import time
 import zlib
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from assistant.recover.trial.changes_program import differences, is_whiteout, saves_of
+from assistant.recover.trial.network_program import add_interfaces, interfaces_of, switch_on
 
 Request = Dict[str, Any]
 
@@ -46,8 +48,6 @@ MOST_ROOTS = 64
 MOST_WATCHED = 2000
 MOST_ENTRIES = 4000
 MOST_OUTPUT = 96 * 1024
-MOST_LOG = 32 * 1024
-MOST_RECORDS = 16
 BEHIND_SAVE_S = 2.0
 """How long it goes on behind its first save: the steps behind it are logged."""
 
@@ -95,7 +95,12 @@ def become(user: str, uid: int) -> "pwd.struct_passwd":
 
 
 def enter_namespaces() -> None:
-    """Enter namespaces of one's own, as the same user; raise Impossible where the kernel lets a user have none."""
+    """Enter namespaces of one's own, as the same user; raise Impossible where the kernel lets a user have none.
+
+    The network has the loopback and the node's interfaces by their names and addresses, and no way out: a script that was told by
+    which of them its ranks find each other starts as it would.
+    """
+    interfaces = interfaces_of()
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
     checked(libc.unshare(flags), "users may have no namespaces of their own here")
@@ -103,8 +108,8 @@ def enter_namespaces() -> None:
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
     checked(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "mount")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        fcntl.ioctl(link, 0x8914, struct.pack("16sh14x", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
+    switch_on("lo")
+    add_interfaces(interfaces)
 
 
 def mounts() -> List[Tuple[str, str]]:
@@ -150,7 +155,7 @@ class Layer:
     """An overlay over a folder: what was there, and what was written since."""
 
     def __init__(self, root: str, base: str, number: int) -> None:
-        self.root = root
+        self.root, self.hidden = root, []  # type: str, List[str]
         self.lower = os.open(root, os.O_PATH | os.O_DIRECTORY)
         self.upper_path, work = "%s/upper%d" % (base, number), "%s/work%d" % (base, number)
         os.mkdir(self.upper_path)
@@ -184,7 +189,10 @@ class Layer:
         mount("overlay", self.root, "overlay", MS_NODEV | MS_NOSUID, options + ",userxattr")
 
     def was_there(self, name: str) -> Optional[os.stat_result]:
-        """Return what lay below a name before."""
+        """Return what lay below a name before; what was hidden from the script did not lie there for it."""
+        path = os.path.join(self.root, name)
+        if any(path == hidden or path.startswith(hidden + "/") for hidden in self.hidden):
+            return None
         try:
             return os.stat("/proc/self/fd/%d/%s" % (self.lower, name), follow_symlinks=False)
         except OSError:
@@ -340,13 +348,17 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
                 shutil.rmtree(path)
             else:
                 os.unlink(path)
+        except FileNotFoundError:
+            continue  # the job that still runs has rotated it away
         except OSError as error:
             raise Impossible("%s cannot be hidden: %s" % (path, error))
     for path, text in request["written"].items():
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     request["script_path"] = stored_script(request)
-    before = {layer.root: {name for name, _ in layer.entries()} for layer in layers}
+    for layer in layers:
+        layer.hidden = request["hidden"]
+    before = {layer.root: {name for name, about in layer.entries() if not is_whiteout(about)} for layer in layers}
     watch = Watch(request["watched"])
     reader, writer = os.pipe()
     begin = time.time()
@@ -390,69 +402,6 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
         "status": "ran", "exit": ended, "seconds": round(seconds, 1), "opened": sorted(watch.read), "changed": changed,
         "removed": removed, "output": output, "logs": logs, "records": records,
     }  # fmt: skip
-
-
-def saves_of(request: Request, layers: Sequence[Layer], before: Dict[str, Any]) -> Iterator[str]:
-    """Yield what was written below the folders that are watched and did not lie there."""
-    for layer in layers:
-        for name, about in layer.entries():
-            path = os.path.join(layer.root, name)
-            inside = any(path.startswith(folder.rstrip("/") + "/") for folder in request["watched"])
-            is_new = stat.S_ISREG(about.st_mode) and about.st_size and name not in before[layer.root]
-            if inside and is_new and layer.was_there(name) is None and not path.endswith((".tmp", ".log", ".out", ".err")):
-                yield path
-
-
-def differences(layers: Sequence[Layer], before: Dict[str, Any], request: Request) -> Tuple[List[Any], List[str], Any, List[str]]:
-    """Return what was written, what was removed, the text of files that a person would read, and what was asked of Slurm."""
-    changed, removed, logs, records = [], [], {}, []  # type: List[Any], List[str], Dict[str, str], List[str]
-    for layer in layers:
-        for name, about in layer.entries():
-            path, old = os.path.join(layer.root, name), layer.was_there(name)
-            is_file = stat.S_ISREG(about.st_mode)
-            ours = "nightshift-trial-" in name or path in request["hidden"] or path in request["written"]
-            if ours and "/record-" in name and name.endswith(".json") and is_file and len(records) < MOST_RECORDS:
-                records.append(read_of(layer.upper, name, 1 << 20).decode("utf-8", "replace"))
-            if ours or len(changed) + len(removed) >= MOST_ENTRIES:
-                continue
-            if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
-                removed.append(path)
-            elif stat.S_ISDIR(about.st_mode):
-                if old is not None and "user.overlay.opaque" in os.listxattr("/proc/self/fd/%d/%s" % (layer.upper, name)):
-                    removed.append(path)  # and made anew
-            else:
-                grown = old is not None and is_file and begins_as_before(layer, name, about, old)
-                if old is None or not grown or about.st_size != old.st_size:
-                    was = old.st_size if old is not None else None
-                    changed.append({"path": path, "size": about.st_size, "was": was, "grown": grown})
-                    text = grown_text(layer, name, about, old)
-                    if text and len(logs) < 12:
-                        logs[path] = text
-    return changed, removed, logs, records
-
-
-def read_of(folder: int, name: str, size: int, begin: int = 0) -> bytes:
-    """Return what stands in a file of a layer."""
-    with open("/proc/self/fd/%d/%s" % (folder, name), "rb") as file:
-        file.seek(begin)
-        return file.read(size)
-
-
-def begins_as_before(layer: Layer, name: str, about: os.stat_result, old: os.stat_result) -> bool:
-    """Tell whether a file still holds what it held: it was only opened to write, touched, or added to."""
-    size = old.st_size
-    if about.st_size < size or size > 1 << 24 or not stat.S_ISREG(old.st_mode):
-        return False
-    return read_of(layer.upper, name, size) == read_of(layer.lower, name, size)
-
-
-def grown_text(layer: Layer, name: str, about: os.stat_result, old: Optional[os.stat_result]) -> str:
-    """Return what was written to a file, where it is text: of one that was there what is behind its old end."""
-    if not stat.S_ISREG(about.st_mode) or not about.st_size:
-        return ""
-    begin = old.st_size if old is not None and old.st_size < about.st_size else 0
-    text = read_of(layer.upper, name, MOST_LOG, begin).decode("utf-8", "replace")
-    return text if "\0" not in text and text.count("\ufffd") * 50 < len(text) else ""
 
 
 def main(text: str) -> Dict[str, Any]:

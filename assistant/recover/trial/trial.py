@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -59,6 +59,11 @@ MEMORY_BYTES = 4 << 30
 MOST_REQUEST = 100_000
 """Bytes of the request: Linux takes 128 KiB for one argument."""
 MARGIN_S = 30
+NEVER_BEGAN = "never got past its imports or waiting for its peers: it read no checkpoint and logged no step"
+ERROR_LINE = re.compile(r"(?:\[?(?:rank)?\d{1,6}\]?:? ?)?(?:\w{1,60}\.){0,6}\w{0,60}(?:Error|Exception)\b:? ")
+"""The last line of a traceback, with the rank that some launchers put before it."""
+LAUNCHER_ERROR = re.compile(r"\b(?:CalledProcessError|ChildFailedError)\b")
+"""Says only that a process that was started ended badly."""
 LEFTOVER = re.compile(r"/__pycache__(?:/|$)|(?:\.tmp|\.part|\.lock|\.pid|\.pyc|\.sock|~)$")
 TASKS = re.compile(r"(?:^|\s)(?:-n\s*|--ntasks[= ])(\d{1,6})(?=\s|$)")
 TASKS_PER_NODE = re.compile(r"(?:^|\s)--ntasks-per-node[= ](\d{1,6})(?=\s|$)")
@@ -215,6 +220,17 @@ def program_text(name: str) -> str:
     return (files(__package__) / f"{name}.py").read_text(encoding="utf-8")
 
 
+@cache
+def sandbox_text() -> str:
+    """Return the text of the sandbox's program, with the two that it imports before it."""
+    lines = ["import sys, types"]
+    for name in ("changes_program", "network_program"):
+        module = f"{__package__}.{name}"
+        lines.append(f"part = sys.modules[{module!r}] = types.ModuleType({module!r})")
+        lines.append(f"exec({program_text(name)!r}, part.__dict__)")
+    return "\n".join([*lines, program_text("sandbox_program")])
+
+
 def trial_command(
     job: Job,
     spec: JobSpec,
@@ -270,7 +286,7 @@ def sandbox_command(job: Job, request: Mapping[str, Any], python: Sequence[str])
     text = base64.b64encode(zlib.compress(json.dumps(request).encode(), 9)).decode()
     if len(text) > MOST_REQUEST:
         raise ToolError(f"the script and environment of job {job.id} are too large for a trial start: {len(text)} bytes")
-    return [*python, "-I", "-c", program_text("sandbox_program"), text, str(request["seconds"] + MARGIN_S)]
+    return [*python, "-I", "-c", sandbox_text(), text, str(request["seconds"] + MARGIN_S)]
 
 
 def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
@@ -348,7 +364,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     if answer.problem:
         return TrialVerdict(False, answer.problem)
     outcome = "ended by itself" if answer.exit_code is not None else f"ran for {answer.seconds:.0f} s"
-    comparisons = [compare_loaded(checkpoint, loaded_checkpoint(Lines.of(text.splitlines()))) for text in answer.texts]
+    loads = [loaded_checkpoint(Lines.of(text.splitlines())) for text in answer.texts]
+    comparisons = [compare_loaded(checkpoint, load) for load in loads]
     otherwise = next((item for item in comparisons if item.differs), None)
     if otherwise is not None:
         return TrialVerdict(False, otherwise.note, refuted=True)
@@ -357,32 +374,54 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
         *(item.path for item in (inventory.entries if inventory is not None else ()) if item.step == checkpoint.step),
     }
     read = next((path for path in answer.read if any(Path(path).is_relative_to(item) for item in same)), "")
+    began = answer.read or answer.saved or any(not load.silent for load in loads)
+    if not began and answer.exit_code is None:
+        return TrialVerdict(False, f"it {outcome} and {NEVER_BEGAN}")
+    if not began and answer.exit_code:
+        return TrialVerdict(False, f"it ended before it read a checkpoint or logged a step{_end(answer)}")
     if not read:
         return TrialVerdict(False, f"it {outcome} and read no file of {checkpoint.path.name}{_end(answer)}")
-    saved = _first_save(answer, checkpoint)
+    saved = _first_save(answer, checkpoint, inventory)
     steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
     gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
-    if saved is not None and not checkpoint.step < saved <= checkpoint.step + max(gap, 1):
+    evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
+    if saved is not None and (saved <= checkpoint.step or (saved > checkpoint.step + max(gap, 1) and not evidence)):
         return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}", refuted=True)
     if _is_lost(answer, checkpoint) and saved is None:
         lost = f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything"
         return TrialVerdict(False, lost, refuted=True)
     if saved is None and (lost_name := _lost_beside(answer, inventory)):
         return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
-    evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
+    if rival := _other_read(answer, inventory, read, same):
+        return TrialVerdict(False, f"it read {read} and {rival}, and its log does not tell from which it went on{_end(answer)}")
     if saved is not None and checkpoint.step > 0:
         return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
     return TrialVerdict(False, f"it read {read}, and nothing tells at which step it went on{_end(answer)}")
 
 
-def _first_save(answer: TrialAnswer, checkpoint: Checkpoint) -> int | None:
-    """Return the lowest step of the checkpoints that a trial saved beside the chosen one; None where their names tell none."""
+def _first_save(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None) -> int | None:
+    """Return the lowest step of the checkpoints that a trial saved beside the chosen one; None where their names tell none.
+
+    What it writes over of another checkpoint is saved as well: a run saves again the steps that the attempt before it had saved.
+    """
     folder = checkpoint.path.parent
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
     steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
-    return min(steps, default=None)
+    rivals = [item for item in (inventory.entries if inventory is not None else ()) if item.step != checkpoint.step]
+    written = [Path(path) for path in answer.changed if path not in answer.removed]
+    return min([*steps, *(item.step for item in rivals if any(path.is_relative_to(item.path) for path in written))], default=None)
+
+
+def _other_read(answer: TrialAnswer, inventory: Inventory | None, read: str, same: Collection[Path]) -> str:
+    """Return a file of another checkpoint that a trial read and that bears the name of the one it read; empty for none.
+
+    What only lists or counts checkpoints reads a record of them, and no file that a load reads.
+    """
+    rivals = [item.path for item in (inventory.entries if inventory is not None else ()) if item.path not in same]
+    name = next((Path(read).relative_to(path) for path in same if Path(read).is_relative_to(path)), Path(read))
+    return next((str(path / name) for path in rivals if str(path / name) in answer.read), "")
 
 
 def _lost_beside(answer: TrialAnswer, inventory: Inventory | None) -> str:
@@ -407,8 +446,10 @@ def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
 
 
 def _end(answer: TrialAnswer) -> str:
-    """Return the last line that the script printed, where it ended badly by itself."""
+    """Return by which line a script that ended badly by itself tells why: its error rather than that of the launcher around it."""
     if not answer.exit_code or not answer.texts:
         return ""
     lines = [line.strip() for line in answer.texts[0].splitlines() if line.strip()]
-    return f"; it ended with {answer.exit_code}: {lines[-1][:200]!r}" if lines else f"; it ended with {answer.exit_code}"
+    errors = [line for line in lines if ERROR_LINE.match(line) and not LAUNCHER_ERROR.search(line)]
+    line = next(reversed(errors or lines), "")
+    return f"; it ended with {answer.exit_code}: {line[:200]!r}" if line else f"; it ended with {answer.exit_code}"
