@@ -272,9 +272,7 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
 def _saved_past(restart: Restart, loss: Seen) -> Verdict:
     """Return what a running job has come to whose log numbers no step: its saves tell that, and its losses that it trains."""
     job = restart.job
-    note = (
-        f"job {job.id} saved a whole checkpoint of step {restart.saved_step}, past all that were there"
-    )
+    note = f"job {job.id} saved a whole checkpoint of step {restart.saved_step}, past all that were there"
     if loss.status is Look.JUMPED:
         return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", restart.saved_step, passed=True)
     awaited = [] if loss.status is Look.CONTINUES else [loss.note]

@@ -89,6 +89,34 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
+def test_a_failure_that_nobody_has_taken_up_yet_is_told_with_its_diagnosis_or_after_90_s(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    place = Place()
+    told = courier(store, place)
+    for job, kind in (("4", EventKind.JOB_ENDED), ("5", EventKind.LOSS_SPIKE)):
+        store.open_incident(Event(kind, job, None, clock.now(), {"name": "ppo"}))
+    told.deliver()
+    assert place.titles == []
+    clock.sleep(91)
+    told.deliver()
+    assert place.titles == [f"job {job} (ppo): not diagnosed yet (incident {number})" for number, job in ((1, "4"), (2, "5"))]
+
+
+def test_a_shared_cause_is_told_to_the_end_of_its_instructions_with_the_names_of_its_jobs(
+    store: Store, clock: JumpingClock
+) -> None:
+    for job in ("4", "5"):
+        store.open_incident(Event(EventKind.JOB_ENDED, job, None, clock.now(), {"name": f"ev-{job}"}))
+    detail = {"jobs": ["4", "5"], "incidents": [1, 2], "owners": ["ada"], "line": "RuntimeError: size mismatch"}
+    shared, _ = store.open_incident(Event(EventKind.OUTAGE, None, None, clock.now(), detail, service="error size mismatch"))
+    note = "ada must act: " + "Give the model the width that the checkpoint has. " * 12 + "44 waits for job 4: scancel 44"
+    store.set_state(shared.id, IncidentState.ESCALATED, note=note)
+    told = next(notice for notice in _told(store) if notice.about is About.ESCALATED)
+    assert " ".join(line.strip() for line in told.text.splitlines()).startswith(note)
+    assert "jobs: 4 (ev-4), 5 (ev-5)" in told.text.splitlines()
+
+
 def test_an_approval_is_told_with_the_command_why_and_how_to_take_it_back(store: Store, night: Night) -> None:
     approval = night.asks(night.fails("1"))
     (told,) = [one for one in _told(store) if one.about is About.APPROVAL]
