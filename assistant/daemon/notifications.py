@@ -15,6 +15,7 @@ from datetime import timedelta
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.intake import note_of
+from assistant.engine.node_remedy import node_remedies
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
@@ -240,6 +241,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         advice.append(f"left: {facts.saved}")
     lines = [
         *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]),
+        *_prose(node_remedies(diagnosis)),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
+from assistant.diagnose.readers.kernel import device_name
 from assistant.records import Action, Call, CallStatus, Category, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import MOVED, RESTARTS
@@ -66,10 +67,12 @@ def accused(diagnosis: Diagnosis) -> list[str]:
 def cause_words(diagnosis: Diagnosis) -> str:
     """Return what is wrong with the nodes that a diagnosis accuses, for whoever reads why they are out of service.
 
-    `XID 79 (cuda_error)` where the kernel said so, `/data is not mounted (os_error)` where nodes were compared, else the reason.
+    `XID 79 GPU 3 (cuda_error)` where the kernel said so, `/data is not mounted (os_error)` where nodes were compared, else the
+    reason.
     """
     codes = [match for cited in diagnosis.root_cause if cited.file == "dmesg.log" and (match := _XID.search(cited.text))]
-    words = f"{codes[0][1].upper()} {codes[0][2]}" if codes else ""
+    device = device_name(codes[0].string) if codes else ""
+    words = f"{codes[0][1].upper()} {codes[0][2]}{f' {device}' if device else ''}" if codes else ""
     lost = [match[1] for finding in diagnosis.nodes if (match := _OF_NODE.match(finding.why))]
     words = words or (lost[0] if lost else "")
     return f"{words} ({diagnosis.reason})" if words else diagnosis.reason
