@@ -14,8 +14,9 @@ from datetime import timedelta
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
-from assistant.engine.intake import note_of
+from assistant.engine.intake import UNPROVEN, note_of
 from assistant.engine.node_remedy import node_remedies
+from assistant.engine.retry_policy import WORKS
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
@@ -231,11 +232,14 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
     word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
     word = "needs a person" if state is IncidentState.ESCALATED else word
-    title = f"{_subject(incident, store)} {word}: {_reason_words(reason, incident)} (incident {incident.id})"
+    words = "no step, but its ranks work" if _works(incident, store) and "hang" in reason else _reason_words(reason, incident)
+    title = f"{_subject(incident, store)} {word}: {words} (incident {incident.id})"
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
     note = row.why or incident.note
+    if _works(incident, store):
+        open_advice = ""  # what a hang asks for would end a job that works; its note says what to do if it stands still
     advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
@@ -373,6 +377,15 @@ def _subject(incident: Incident, store: Store) -> str:
     events = store.events(incident.id)
     name = next((str(event.detail["name"]) for event in events if event.detail.get("name")), "")
     return f"job {incident.job}" + (f" ({name})" if name else "")
+
+
+def _works(incident: Incident, store: Store) -> bool:
+    """Tell whether nothing but silence speaks for the hang of a job whose ranks were seen to use the CPU."""
+    if incident.kind is not EventKind.HANG or UNPROVEN not in store.stages(incident.id):
+        return False
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    seen = any(WORKS.search(str(detail.get("witness") or "")) for detail in details)
+    return seen and not any(detail.get("proofs") for detail in details)
 
 
 def _reason_words(reason: str, incident: Incident) -> str:
