@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from assistant.content.devices import xids
-from assistant.diagnose.readers.kernel import device_name, kernel_event, named_gpu
+from assistant.diagnose.readers.kernel import kernel_event, named_gpu
 from assistant.records import Diagnosis
+from assistant.recover.situation import device_name
 
 __all__ = ["node_remedies"]
 

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
-from assistant.diagnose.readers.kernel import device_name
 from assistant.records import Action, Call, CallStatus, Category, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import MOVED, RESTARTS
@@ -62,6 +61,19 @@ def proven(diagnosis: Diagnosis) -> list[str]:
 def accused(diagnosis: Diagnosis) -> list[str]:
     """Return the nodes that only one witness accuses."""
     return [node for node in diagnosis.faulty_nodes if len(witnesses(diagnosis, node)) < ENOUGH]
+
+
+_DEVICE = re.compile(r"\bXid \((?:PCI:)?([0-9a-fA-F:.]{1,64})\): \d{1,6}\b")
+_GPU = re.compile(r"\bGPU[ #:]{0,2}\[?(\d{1,2})(?![\w-]|[.:]\w)")
+
+
+def device_name(line: str) -> str:
+    """Return which GPU a line with an XID names: `GPU 3`, else `GPU at 0000:4c:00`; empty for lines of anything else."""
+    match = _DEVICE.search(line)
+    if match is None:
+        return ""
+    gpu = _GPU.search(line)
+    return f"GPU {gpu[1]}" if gpu is not None else f"GPU at {match[1]}"
 
 
 def cause_words(diagnosis: Diagnosis) -> str:

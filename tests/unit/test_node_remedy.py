@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.diagnose.readers.kernel import device_name
 from assistant.engine.node_remedy import node_remedies
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
-from assistant.recover.situation import cause_words
+from assistant.recover.situation import cause_words, device_name
 
 OF_GPU = "NVRM: Xid (PCI:0000:4c:00): 119, pid=132, name=python, Timeout after 6s of waiting for RPC response from GPU3 GSP!"
 BY_ADDRESS = "NVRM: Xid (PCI:0000:8b:00): 79, pid=129, name=python, GPU has fallen off the bus."

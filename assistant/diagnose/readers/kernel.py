@@ -108,15 +108,6 @@ def named_gpu(text: str) -> int | None:
     return int(match[1]) if match is not None else None
 
 
-def device_name(line: str) -> str:
-    """Return which GPU a line with an XID names: `GPU 3`, else `GPU at 0000:4c:00`; empty for lines of anything else."""
-    event = kernel_event(line)
-    if event is None or event.family != "xid":
-        return ""
-    gpu = named_gpu(line)
-    return f"GPU {gpu}" if gpu is not None else f"GPU at {event.device}" if event.device else ""
-
-
 def kernel_event(text: str) -> DeviceEvent | None:
     """Return the XID or SXID that a line reports, None for other lines; Ascend's codes stand in no kernel log."""
     if "Xid" not in text and "XID" not in text and "xid" not in text:
