@@ -122,8 +122,8 @@ def undecided(row: AuditRow, store: Store) -> bool:
     if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
         return False
     incident = store.incident(row.incident)
-    unread = incident.job is not None and store.diagnosis(incident.id) is None
-    if incident.state is IncidentState.OPEN and (incident.owner is not None or unread):
+    is_unread = incident.job is not None and store.diagnosis(incident.id) is None
+    if incident.state is IncidentState.OPEN and (incident.owner is not None or is_unread):
         return True  # whoever is told now would read no more than that it is not diagnosed yet
     if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
         return False
@@ -384,8 +384,8 @@ def _works(incident: Incident, store: Store) -> bool:
     if incident.kind is not EventKind.HANG or UNPROVEN not in store.stages(incident.id):
         return False
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    seen = any(WORKS.search(str(detail.get("witness") or "")) for detail in details)
-    return seen and not any(detail.get("proofs") for detail in details)
+    is_at_work = any(WORKS.search(str(detail.get("witness") or "")) for detail in details)
+    return is_at_work and not any(detail.get("proofs") for detail in details)
 
 
 def _reason_words(reason: str, incident: Incident) -> str:

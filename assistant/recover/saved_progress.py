@@ -82,13 +82,13 @@ def _is_numbered(save: Checkpoint) -> bool:
 
 def loss_of_lines(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, chosen_step: int, ended: bool) -> Seen:
     """Return whether the losses of lines that number no step go on: the places of their lines stand for no step."""
-    old = [replace(point, step=chosen_step) for point in before]
-    new = [replace(point, step=chosen_step + 1) for point in after]
-    seen = loss_seen(old, new, restart_step=chosen_step, ended=ended)
-    losses = [point for point in new if point.loss is not None]
-    if losses and is_no_number(losses[-1]) and seen.status in (Look.JUMPED, Look.WAITING):
-        return Seen(seen.status, "the last losses that its log shows are no finite numbers")
-    return Seen(seen.status, seen.note)
+    losses_before = [replace(point, step=chosen_step) for point in before]
+    losses_after = [replace(point, step=chosen_step + 1) for point in after]
+    verdict = loss_seen(losses_before, losses_after, restart_step=chosen_step, ended=ended)
+    losses = [point for point in losses_after if point.loss is not None]
+    if losses and is_no_number(losses[-1]) and verdict.status in (Look.JUMPED, Look.WAITING):
+        return Seen(verdict.status, "the last losses that its log shows are no finite numbers")
+    return Seen(verdict.status, verdict.note)
 
 
 def by_saves(
@@ -139,11 +139,11 @@ def steps_between(checkpoints: Sequence[Checkpoint], chosen: Path, until: dateti
         until: When the attempt that saved it ended.
     """
     numbered = sorted((save for save in checkpoints if _is_numbered(save)), key=lambda save: save.step)
-    last = next((save for save in numbered if save.path == chosen), None)
+    chosen_save = next((save for save in numbered if save.path == chosen), None)
     gaps = [(later.step - save.step, (later.saved_at - save.saved_at).total_seconds()) for save, later in pairwise(numbered)]
     gaps = [(steps, seconds) for steps, seconds in gaps if steps > 0 and seconds > 0]
-    if last is None or len(numbered) < FEWEST_SAVES or not gaps or until < last.saved_at:
+    if chosen_save is None or len(numbered) < FEWEST_SAVES or not gaps or until < chosen_save.saved_at:
         return None
     pace = median(steps / seconds for steps, seconds in gaps)
     interval = int(median(steps for steps, _ in gaps))
-    return max(0, min(round(pace * (until - last.saved_at).total_seconds()), interval - 1))
+    return max(0, min(round(pace * (until - chosen_save.saved_at).total_seconds()), interval - 1))
