@@ -77,8 +77,8 @@ def with_broken_record(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     if record is None:
         return diagnosis
     match = _PLACE.search(diagnosis.advice)
-    sentences = f"{record.sentence} It is read at {match['own']}." if match is not None else f"{record.sentence} "
-    advice = diagnosis.advice.replace(match[0], sentences) if match is not None else f"{sentences}{diagnosis.advice}"
+    told = f"{record.sentence} It is read at {match['own']}." if match is not None else f"{record.sentence} "
+    advice = diagnosis.advice.replace(match[0], told) if match is not None else f"{told}{diagnosis.advice}"
     summary = f"{diagnosis.summary} It is line {record.line} of {record.path}."
     return replace(diagnosis, summary=summary, advice=advice.strip())
 
@@ -90,11 +90,11 @@ def _searched(
     errors = {text.strip() for text in lines}
     end = next((place for place, text in enumerate(texts) if text.strip() in errors), len(texts))
     folder = job.work_dir or Path("/")
-    paths = data_files(reversed(texts[:end]), folder, suffixes)
-    if not paths:
+    named = data_files(reversed(texts[:end]), folder, suffixes)
+    if not named:
         own = [job.spec.script, *job.spec.arguments] if job.spec is not None else []
-        paths = data_files([*own, *configured_texts(job)], folder, suffixes, folders=True)
-    for path in paths:
+        named = data_files([*own, *configured_texts(job)], folder, suffixes, folders=True)
+    for path in named:
         record = None
         if json_error is not None:
             record = broken_json(path, json_error["words"], f"{json_error['complaint']}, column {json_error['column']}")
@@ -149,16 +149,14 @@ def broken_json(path: Path, words: str, complaint: str) -> BrokenRecord | None:
     if path.suffix == ".json" and (len(lines) < 2 or _refusal(content) is None):
         return None
     lines = lines[:-1] if len(content) >= MOST_BYTES else lines  # the last one may be cut here
-    refused_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and _refusal(line) is not None]
+    refused = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and _refusal(line) is not None]
     # a program may give the end of the line to the parser, too
     same = [
-        number
-        for number, line in refused_lines
-        if any(words in (_refusal(text) or "") for text in (line, line.strip(), line + b"\n"))
+        number for number, line in refused if any(words in (_refusal(text) or "") for text in (line, line.strip(), line + b"\n"))
     ]
-    if not numbers or (path.suffix == ".json" and len(refused_lines) > len(lines) // 2):
+    if not same or (path.suffix == ".json" and len(refused) > len(lines) // 2):
         return None
-    return BrokenRecord(path, numbers[0], complaint, len([number for number, _ in refused_lines if number > numbers[0]]))
+    return BrokenRecord(path, same[0], complaint, len([number for number, _ in refused if number > same[0]]))
 
 
 def _refusal(line: bytes) -> str | None:
