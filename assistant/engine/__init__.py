@@ -7,7 +7,8 @@ Read `engine` first: it has the stages. `intake` says which incident an event op
 and `evidence/` what the cluster adds. `retry_policy`, `outages`, `drivers` and `faulty_nodes` say what is started again, what waits
 for others and which node is set aside at once; `outcomes/` how an incident ends, and `learning`, `node_ledger` and `report` what is
 kept of it;
-`shared_words` and `node_remedy` word it for people. `ownership` is who may work, `reconciliation` what earlier passes left open. Nothing is changed in `dry_runs` and
+`shared_words` and `node_remedy` word it for people.
+`ownership` is who may work, `reconciliation` what earlier passes left open. Nothing is changed in `dry_runs` and
 `backtest/`.
 """
 
