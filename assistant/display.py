@@ -96,6 +96,20 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
 
 
+_SENTENCE_END = re.compile(r"(?<=[.;!?])\s+(?=\S)")
+
+
+def whole_sentences(text: str, most: int) -> str:
+    """Return text of at most `most` characters without its last sentences; one that is too long in itself stays whole.
+
+    Half an instruction is worse than none: whoever reads `delete the` does not know what.
+    """
+    sentences = _SENTENCE_END.split(text)
+    while len(sentences) > 1 and len(" ".join(sentences)) > most:
+        sentences.pop()
+    return " ".join(sentences).rstrip(";")
+
+
 def removed(text: str) -> str:
     r"""Return text without terminal sequences, control and invisible characters; newlines and tabs stay, `\r` becomes a newline.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,11 @@ from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, fo
 from assistant.recover.comparison import training_goal
 from assistant.recover.directives import directives_of, together_words
 from assistant.recover.failure_origins import refused_words
-from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.job_program import JobProgram, programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points, logs_of
 from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume.plan import ResumePlan, resume_plan
+from assistant.recover.resume.stages import only_reads
 from assistant.recover.runs import writer_beside
 from assistant.recover.situation import fault_time, suspect_words
 from assistant.recover.source.reruns import rerun_words, writes_of_job
@@ -42,6 +44,7 @@ from assistant.untrusted import READ_S, reading_as, within
 CHECKPOINT_PATH = re.compile(r"(?<=checkpoint of step )\d+ \((/[^\s()]+)\)")
 """How a choice names the checkpoint that it is, or was, of."""
 MOST_PATHS = 8
+ONLY_READS = "Its program only reads checkpoints and saves none, so a start writes over none."
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
 
@@ -234,12 +237,26 @@ def saved_state(context: Context, job: Job) -> str:
     suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
     try:
         plan = resume_plan(way, judged, newest_healthy, moves=folder_moves(job, search))
-        going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
+        if plan.refusal and way.means is ResumeMeans.UNKNOWN and _only_evaluates(programs_now(job, search.programs)):
+            going_on = [ONLY_READS]
+        else:
+            going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     together = together_words(job, newest_healthy, max((point.step for point in log_points(job)), default=None))
     by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
     return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *_writer(context, job)]))
+
+
+_TRAINS = re.compile(r"(?:\w*Trainer|\bfit|\btrain|\bbackward)\s*\((?!\s*(?:False|mode\s*=\s*False)\s*\))|\boptim\b")
+"""What a program that trains calls, also one that leaves its saves to a library."""
+
+
+def _only_evaluates(programs: Sequence[JobProgram]) -> bool:
+    """Tell whether all programs of a job are read to save no state and to train nothing."""
+    return bool(programs) and all(
+        only_reads(program) and not any(_TRAINS.search(source.text) for source in program.sources) for program in programs
+    )
 
 
 def _sampled(inventory: Inventory, job: Job) -> Inventory:

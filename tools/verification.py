@@ -20,6 +20,7 @@ from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.resume.stages import behind_training
+from assistant.recover.saved_progress import SavedProgress, by_saves
 from assistant.recover.source.settings import repeat_problem
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
@@ -59,6 +60,9 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
         points = own_points(context, restarted_job)
         if not points and (count := _by_count(context, restarted_job, _failed_job(context), restart_step)) is not None:
             return progress_seen(restarted_job, count.began, count.after, finished=finished)
+        if not points and (saved := _by_saves(context, restarted_job, restart_step)) is not None and saved.step > past_step:
+            note = f"job {job} saved a whole checkpoint of step {saved.step}; its log numbers no step"
+            return Seen(Look.PAST_RESTART_STEP, note, saved.step)
         stateless = not points and not restart_step and _keeps_no_state(context, restarted_job)
         at = context.clock.now() if stateless else None
         return progress_seen(restarted_job, max(restart_step, past_step), points, finished=finished, stateless_at=at)
@@ -69,6 +73,13 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
     """Return the metrics that a restarted job itself logged: none of the attempt before it, whose file may have the same name."""
     return log_points(job, marks=marks_before(context.history, job), sure=True)
+
+
+def _by_saves(context: Context, job: Job, chosen_step: int) -> SavedProgress | None:
+    """Return how far a restarted job came by its own saves, where its log numbers no step."""
+    marks, now, failed = marks_before(context.history, job), context.clock.now(), _failed_job(context)
+    folders = context.checkpoint_folders
+    return by_saves(job, folders, marks, context.scheduler, failed=failed or None, chosen_step=chosen_step, now=now)
 
 
 def _keeps_no_state(context: Context, job: Job) -> bool:
@@ -166,6 +177,9 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
             verdict = loss_seen(count.before, count.after, restart_step=count.began, ended=restarted_job.state.ended)
         else:
             verdict = loss_seen(before, own, restart_step=restart_step, ended=restarted_job.state.ended)
+            if not own and verdict.status is Look.WAITING:
+                saved = _by_saves(context, restarted_job, restart_step)
+                verdict = saved.loss if saved is not None else verdict
         if restarted_job.state.failed:
             return Seen(Look.FAILED, f"job {job} {restarted_job.state} under verification; {verdict.note}", verdict.step)
         if (

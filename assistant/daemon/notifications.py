@@ -8,19 +8,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
-from assistant.engine.intake import note_of
+from assistant.engine.intake import UNPROVEN, note_of
+from assistant.engine.node_remedy import node_remedies
+from assistant.engine.retry_policy import WORKS
 from assistant.errors import UsageError
-from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
+from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
 from assistant.redact import redact
 from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
-from assistant.watch.outages import FEWEST_JOBS, SETTLING, shared_by
+from assistant.watch.outages import FEWEST_JOBS, SETTLING, members_of, shared_by
 
 __all__ = ["Notice", "grouped", "notices", "superseded", "undecided"]
 
@@ -119,7 +122,8 @@ def undecided(row: AuditRow, store: Store) -> bool:
     if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
         return False
     incident = store.incident(row.incident)
-    if incident.state is IncidentState.OPEN and incident.owner is not None:
+    is_unread = incident.job is not None and store.diagnosis(incident.id) is None
+    if incident.state is IncidentState.OPEN and (incident.owner is not None or is_unread):
         return True  # whoever is told now would read no more than that it is not diagnosed yet
     if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
         return False
@@ -164,9 +168,10 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
         blame = "somebody has to see to the node"
     ended = incident.state.ended and row.what == "incident.state"
     word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
+    names = {member.job: _subject(member, store).removeprefix("job ") for member in _members(events, store)}
     lines = [
-        incident.note,
-        f"jobs: {', '.join(jobs[:LISTED])}{more}",
+        *_prose([incident.note]),
+        *_prose([f"jobs: {', '.join(names.get(job, job) for job in jobs[:LISTED])}{more}"]),
         f"owners: {', '.join(owners)}; {blame}",
         f"line: {proof}" if proof else "",
         _more(incident),
@@ -175,6 +180,13 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
     about = (About.ESCALATED if incident.state is IncidentState.ESCALATED else About.RECOVERED) if ended else About.OPENED
     severity = Severity.INFO if about is About.RECOVERED else Severity.CRITICAL
     return _notice(row, about, severity, title, lines, incident, "outage", store)
+
+
+def _members(events: Sequence[Event], store: Store) -> Iterator[Incident]:
+    """Yield the incidents of the jobs that failed of a shared cause, as far as they are listed in a message."""
+    for number in members_of(events)[:LISTED]:
+        with suppress(UsageError):
+            yield store.incident(number)
 
 
 def _opened(row: AuditRow, store: Store) -> Notice | None:
@@ -220,16 +232,20 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
     word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
     word = "needs a person" if state is IncidentState.ESCALATED else word
-    title = f"{_subject(incident, store)} {word}: {_reason_words(reason, incident)} (incident {incident.id})"
+    words = "no step, but its ranks work" if _works(incident, store) and "hang" in reason else _reason_words(reason, incident)
+    title = f"{_subject(incident, store)} {word}: {words} (incident {incident.id})"
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
     note = row.why or incident.note
+    if _works(incident, store):
+        open_advice = ""  # what a hang asks for would end a job that works; its note says what to do if it stands still
     advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
     lines = [
         *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]),
+        *_prose(node_remedies(diagnosis)),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
@@ -359,8 +375,17 @@ def _subject(incident: Incident, store: Store) -> str:
     if incident.job is None:
         return incident.subject
     events = store.events(incident.id)
-    name = str(events[0].detail.get("name") or "") if events else ""
+    name = next((str(event.detail["name"]) for event in events if event.detail.get("name")), "")
     return f"job {incident.job}" + (f" ({name})" if name else "")
+
+
+def _works(incident: Incident, store: Store) -> bool:
+    """Tell whether nothing but silence speaks for the hang of a job whose ranks were seen to use the CPU."""
+    if incident.kind is not EventKind.HANG or UNPROVEN not in store.stages(incident.id):
+        return False
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    is_at_work = any(WORKS.search(str(detail.get("witness") or "")) for detail in details)
+    return is_at_work and not any(detail.get("proofs") for detail in details)
 
 
 def _reason_words(reason: str, incident: Incident) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,8 @@ def open_or_join(store: Store, event: Event, job: Job | None, *, parent: int | N
         return store.open_incident(event, parent=parent)
     if event.kind is EventKind.JOB_ENDED and (hang := _escalated_hang(store, event)) is not None:
         return _taken_up(store, hang, event), False
+    if job is not None and job.name and event.job is not None and not event.detail.get("name"):
+        event = replace(event, detail={**event.detail, "name": job.name})  # people know a job by it
     incident, new = store.open_incident(event, parent=parent)
     if new and event.kind in JOB_EVENTS and job is not None:
         _join_node_incidents(store, incident, job)

@@ -19,6 +19,7 @@ from assistant.display import shorten
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
 from assistant.engine.evidence.moved_servers import ServerState, server_behind
 from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
+from assistant.engine.shared_words import left_words, some_names
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import task_line
@@ -53,8 +54,6 @@ LONGEST_SETTLES = 5
 SAMPLE = 5
 """Members whose own paths a probe asks for."""
 LINE_SHOWN = 300
-WHY_SHOWN, MOST_WHYS = 200, 3
-"""Of why members were not started again."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 """After a restart that failed of a cause that nobody can ask about."""
 PASSED, RESTARTED = "passed", "restarted"
@@ -426,16 +425,11 @@ def _headline(engine: Engine, parent: Incident) -> str:
     cause_words = ""
     if cause.kind is CauseKind.PATH:
         below = [path for line in lines for path in paths_of("", (line,)) if path.startswith(f"{cause.name}/")]
-        cause_words = _some(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
+        cause_words = some_names(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
     elif (cause.kind is CauseKind.ERROR and "#" in cause.name) or cause.kind is CauseKind.NODE:
         cause_words = shorten(lines[0], LINE_SHOWN) if lines else ""
-    of = f" of {_some(owners)}" if owners else ""
-    return f"{cause.title} failed for {len(jobs)} jobs ({_some(jobs)}{of}){f': {cause_words}' if cause_words else ''}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SAMPLE} more" if len(names) > SAMPLE else ""
-    return f"{', '.join(names[:SAMPLE])}{more}"
+    of = f" of {some_names(owners)}" if owners else ""
+    return f"{cause.title} failed for {len(jobs)} jobs ({some_names(jobs)}{of}){f': {cause_words}' if cause_words else ''}"
 
 
 def _job(engine: Engine, job_id: str) -> Job | None:
@@ -443,22 +437,6 @@ def _job(engine: Engine, job_id: str) -> Job | None:
         return engine.scheduler.job(job_id)
     except (ToolError, Unavailable):
         return None
-
-
-def _left_words(members: Sequence[Incident], handed_over: Sequence[Incident]) -> str:
-    """Return which jobs of a shared cause were not started again, and why; and how many go on."""
-    by_why: dict[str, list[Incident]] = {}
-    for member in handed_over:
-        why = shorten(member.note.replace(f"job {member.job} ", "it ").replace(f"job {member.job}:", "it:"), WHY_SHOWN)
-        by_why.setdefault(why, []).append(member)
-    parts = []
-    for why, those in list(by_why.items())[:MOST_WHYS]:
-        jobs, numbers = _some([str(entry.job) for entry in those]), _some([f"{entry.id}" for entry in those])
-        parts.append(f"job{'s' * (len(those) > 1)} {jobs} (incident{'s' * (len(those) > 1)} {numbers}): {why}")
-    more = len(by_why) - MOST_WHYS
-    parts += [f"{more} other reasons"] if more > 0 else []
-    gone_on = len(members) - len(handed_over)
-    return f"{f'{gone_on} of {len(members)} go on; ' if gone_on else ''}a person has {'; '.join(parts)}"
 
 
 def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
@@ -482,7 +460,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
         over = str(_about(engine, incident).get("over", ""))
         note = (
             f"{over}; " * bool(over)
-            + f"{_headline(engine, incident)}; {_task_words(engine, escalated)}{_left_words(members, escalated)}"
+            + f"{_headline(engine, incident)}; {_task_words(engine, escalated)}{left_words(members, escalated)}"
         )
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)

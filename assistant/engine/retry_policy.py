@@ -7,6 +7,7 @@ once more in the cluster as it is then: where nothing is left to be done it is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -32,6 +33,11 @@ AWAITS_ITSELF = "awaits_itself"
 """Stage of an incident: its living job was proven to wait for a part of itself that has died."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
+
+
+WORKS = re.compile(r"\ba process of the job works on the CPU of [\w.,\[\]-]{1,400}")
+"""What a second look says of a job whose ranks use the CPU; `stack_classes` words it."""
+_GPUS = re.compile(r"\b\d{1,6} of \d{1,6} GPUs (?:idle|computing|spinning)\b")
 
 
 def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
@@ -63,6 +69,13 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     why = f"could not be looked at: {missed}" if missed else witness_words or "neither GPUs nor stacks were looked at"
     why += f"; {detail['unrun']}" if missed and detail.get("unrun") else ""
     phase = f" in phase {detail['phase']}" if detail.get("phase") else ""
+    if missed and (works := WORKS.search(str(detail.get("witness") or ""))) is not None:
+        idle = _GPUS.search(str(detail["witness"]))
+        return (
+            f"job {incident.job} makes no step{phase} and works: {works[0]}{f', {idle[0]}' if idle is not None else ''}; {why}. "
+            "It was left running, for nothing shows that it hangs. Only if its log stands still for longer than such a phase "
+            f"takes, and stacks of its ranks (py-spy dump) stay the same, end it with `nightshift recover {incident.job}`"
+        )
     return (
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"

@@ -160,6 +160,10 @@ def tasks_at_a_time(job: Job) -> int | None:
     return max(1, int(limits[-1])) if limits else None
 
 
+DEPENDENTS_WAIT = re.compile(r"; \d[^;]{0,2000} and never begin as they are: [^;]{0,400}")
+"""The sentence of `never_begin` within a note."""
+
+
 def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") -> str:
     """Return which jobs wait for a job to end well that nobody starts again, and what lets them begin; empty where none does.
 

@@ -191,6 +191,18 @@ def log_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -
         return []
 
 
+def counted_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -> list[MetricPoint]:
+    """Return the losses of the log that shows most where its lines number no step; their steps are the counts of lines alone.
+
+    Args:
+        job: Its last attempt is meant.
+        marks: From `marks_before`.
+        sure: Whether only lines count that are proven to be this attempt's.
+    """
+    by_part = [metric_points(Lines([(1, end.text)])) for _, end in _ends(job, TAIL_BYTES, marks, sure=sure)]
+    return [point for point in max(by_part, key=len, default=[]) if point.counted]
+
+
 def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) -> list[tuple[LogFile, _End]]:
     """Return the end of each log that has any lines."""
     try:

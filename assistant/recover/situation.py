@@ -63,13 +63,28 @@ def accused(diagnosis: Diagnosis) -> list[str]:
     return [node for node in diagnosis.faulty_nodes if len(witnesses(diagnosis, node)) < ENOUGH]
 
 
+_DEVICE = re.compile(r"\bXid \((?:PCI:)?([0-9a-fA-F:.]{1,64})\): \d{1,6}\b")
+_GPU = re.compile(r"\bGPU[ #:]{0,2}\[?(\d{1,2})(?![\w-]|[.:]\w)")
+
+
+def device_name(line: str) -> str:
+    """Return which GPU a line with an XID names: `GPU 3`, else `GPU at 0000:4c:00`; empty for lines of anything else."""
+    match = _DEVICE.search(line)
+    if match is None:
+        return ""
+    gpu = _GPU.search(line)
+    return f"GPU {gpu[1]}" if gpu is not None else f"GPU at {match[1]}"
+
+
 def cause_words(diagnosis: Diagnosis) -> str:
     """Return what is wrong with the nodes that a diagnosis accuses, for whoever reads why they are out of service.
 
-    `XID 79 (cuda_error)` where the kernel said so, `/data is not mounted (os_error)` where nodes were compared, else the reason.
+    `XID 79 GPU 3 (cuda_error)` where the kernel said so, `/data is not mounted (os_error)` where nodes were compared, else the
+    reason.
     """
     codes = [match for cited in diagnosis.root_cause if cited.file == "dmesg.log" and (match := _XID.search(cited.text))]
-    words = f"{codes[0][1].upper()} {codes[0][2]}" if codes else ""
+    device = device_name(codes[0].string) if codes else ""
+    words = f"{codes[0][1].upper()} {codes[0][2]}{f' {device}' if device else ''}" if codes else ""
     lost = [match[1] for finding in diagnosis.nodes if (match := _OF_NODE.match(finding.why))]
     words = words or (lost[0] if lost else "")
     return f"{words} ({diagnosis.reason})" if words else diagnosis.reason

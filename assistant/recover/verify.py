@@ -151,6 +151,8 @@ class Restart:
     """What its log proves of a training that failed although it completed; empty where nothing does."""
     saved_step: int | None = None
     """Step of the newest whole checkpoint that it saved itself; None where none is known."""
+    saved_loss: Seen | None = None
+    """Of a running job whose log numbers no step and which saved a checkpoint past the chosen one: what its losses say."""
     has_lines: bool = True
     """Whether any line of its own can be read."""
     lost_numbers: LostNumbers | None = None
@@ -210,6 +212,8 @@ def judge_restart(restart: Restart) -> Verdict:
         return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", step, passed)
     if job.state is JobState.COMPLETED:
         return _completed(restart, step, goal, passed=passed)
+    if restart.saved_loss is not None and not passed:
+        return _saved_past(restart, restart.saved_loss)
     return _running(restart, step, goal, loss, passed=passed)
 
 
@@ -247,7 +251,9 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
         )
     if saved_step >= goal and saved_step > restart.restart_step:
         note = f"job {job.id} completed and saved a whole checkpoint of step {saved_step}"
-        return Verdict(Standing.RECOVERED, f"{note}; its lines: {_at(step, restart.unit)}", saved_step, passed=True)
+        # steps below the one that it began at count something else
+        step_words = _at(step, restart.unit) if step is not None and step > restart.restart_step else "they number no step"
+        return Verdict(Standing.RECOVERED, f"{note}; its lines: {step_words}", saved_step, passed=True)
     if step is not None and step >= goal:
         return Verdict(
             Standing.RECOVERED, f"job {job.id} completed; the last {restart.unit} that its lines show is {step}", step, passed=True
@@ -263,6 +269,28 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
     return Verdict(Standing.ENDED_AGAIN, f"job {job.id} completed, and {awaited}", step)
 
 
+def _saved_past(restart: Restart, loss: Seen) -> Verdict:
+    """Return what a running job has come to whose log numbers no step: its saves tell that, and its losses that it trains."""
+    job = restart.job
+    note = f"job {job.id} saved a whole checkpoint of step {restart.saved_step}, past all that were there"
+    if loss.status is Look.JUMPED:
+        return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", restart.saved_step, passed=True)
+    awaited = [] if loss.status is Look.CONTINUES else [loss.note]
+    left_s = _confirm_s(restart)
+    if not awaited and (restart.passed_at is None or left_s > 0):
+        awaited = [f"that it is still there in {left_s:.0f} s"]
+    if awaited:
+        return Verdict(Standing.RUNNING_AGAIN, f"{note}; awaits {awaited[0]}", restart.saved_step, passed=True)
+    return Verdict(Standing.RECOVERED, f"{note}; {loss.note}", restart.saved_step, passed=True)
+
+
+def _confirm_s(restart: Restart) -> float:
+    """Return for how many seconds a job must still be there."""
+    limit_s = restart.job.spec.time_limit_s if restart.job.spec is not None else None
+    confirm_s = min(CONFIRM_S, limit_s * CONFIRM_SHARE) if limit_s else CONFIRM_S
+    return confirm_s - ((restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0)
+
+
 def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passed: bool) -> Verdict:
     job = restart.job
     if restart.stateless:
@@ -270,9 +298,7 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     awaited = [] if passed else [f"{restart.unit} {goal + 1}"]
     compared = any(point.loss is not None for point in restart.before)
     awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and compared else []
-    limit_s = job.spec.time_limit_s if job.spec is not None else None
-    left_s = min(CONFIRM_S, limit_s * CONFIRM_SHARE) if limit_s else CONFIRM_S
-    left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
+    left_s = _confirm_s(restart)
     if not awaited and (restart.passed_at is None or left_s > 0):
         awaited = [f"that it is still there in {left_s:.0f} s"]
     job_place = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step, restart.unit)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
 from assistant.daemon.delivery import DeliveryWorker, Notifier
 from assistant.daemon.notifications import Notice, notices
+from assistant.engine.retry_policy import unproven_hang
 from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Outcome, Verdict
+from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Job, JobState, Outcome, Verdict
 from assistant.store import Store
 from tests.daemon.night import NOON, Night, diagnosis, passed
 
@@ -87,6 +89,64 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     store.set_state(incident.id, IncidentState.DIAGNOSED, note="it waits")
     told.deliver()
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
+
+
+def test_a_failure_that_nobody_has_taken_up_yet_is_told_with_its_diagnosis_or_after_90_s(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    place = Place()
+    told = courier(store, place)
+    for job, kind in (("4", EventKind.JOB_ENDED), ("5", EventKind.LOSS_SPIKE)):
+        store.open_incident(Event(kind, job, None, clock.now(), {"name": "ppo"}))
+    told.deliver()
+    assert place.titles == []
+    clock.sleep(91)
+    told.deliver()
+    assert place.titles == [f"job {job} (ppo): not diagnosed yet (incident {number})" for number, job in ((1, "4"), (2, "5"))]
+
+
+def test_a_shared_cause_is_told_to_the_end_of_its_instructions_with_the_names_of_its_jobs(
+    store: Store, clock: JumpingClock
+) -> None:
+    for job in ("4", "5"):
+        store.open_incident(Event(EventKind.JOB_ENDED, job, None, clock.now(), {"name": f"ev-{job}"}))
+    detail = {"jobs": ["4", "5"], "incidents": [1, 2], "owners": ["ada"], "line": "RuntimeError: size mismatch"}
+    shared, _ = store.open_incident(Event(EventKind.OUTAGE, None, None, clock.now(), detail, service="error size mismatch"))
+    note = "ada must act: " + "Give the model the width that the checkpoint has. " * 12 + "44 waits for job 4: scancel 44"
+    store.set_state(shared.id, IncidentState.ESCALATED, note=note)
+    told = next(notice for notice in _told(store) if notice.about is About.ESCALATED)
+    assert " ".join(line.strip() for line in told.text.splitlines()).startswith(note)
+    assert "jobs: 4 (ev-4), 5 (ev-5)" in told.text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("seen", "title", "told"),
+    [
+        (
+            "4 of 4 GPUs idle; n1: py-spy is not there, a process of the job works on the CPU of n[1-2]",
+            "job 4 (ppo) needs a person: no step, but its ranks work (incident 1)",
+            "a process of the job works on the CPU of n[1-2], 4 of 4 GPUs idle",
+        ),
+        (
+            "4 of 4 GPUs idle; n1: py-spy is not there",
+            "job 4 (ppo) needs a person: hang (incident 1)",
+            "that it hangs is not proven",
+        ),
+    ],
+)
+def test_a_silent_job_whose_ranks_work_is_no_hang_to_be_restarted(
+    seen: str, title: str, told: str, store: Store, clock: JumpingClock
+) -> None:
+    detail = {"name": "ppo", "witness": seen, "unseen": "stacks (n1: py-spy is not there)", "phase": "evaluation", "proofs": []}
+    incident, _ = store.open_incident(Event(EventKind.HANG, "4", None, clock.now(), detail))
+    hang = replace(diagnosis("hang", "node042"), nodes=(), advice="Restart from the last healthy checkpoint.")
+    store.add_diagnosis(incident.id, hang)
+    job = Job("4", "ppo", "ada", JobState.RUNNING, "gpu", ("n1",), None, None, NOON, NOON, None, None, None)
+    store.set_state(incident.id, IncidentState.ESCALATED, note=unproven_hang(store, incident, hang, job))
+    (notice,) = [notice for notice in _told(store) if notice.about is About.ESCALATED]
+    assert notice.title == title
+    assert told in notice.text.replace("\n  ", " ")
+    assert ("Restart" in notice.text) is ("works" not in seen)
 
 
 def test_an_approval_is_told_with_the_command_why_and_how_to_take_it_back(store: Store, night: Night) -> None:

@@ -121,7 +121,7 @@ XID = "NVRM: Xid (PCI:0000:8b:00): 79, pid='<unknown>', GPU has fallen off the b
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (diagnosis(("dmesg.log", XID)), "XID 79 (cuda_error)"),
+        (diagnosis(("dmesg.log", XID)), "XID 79 GPU at 0000:8b:00 (cuda_error)"),
         (diagnosis(("job.log", XID)), "cuda_error"),  # a job may print what it likes
         (diagnosis(("dmesg.log", "NVRM: other")), "cuda_error"),
         (diagnosis(("scheduler", "x"), why=LOST), "/data is not mounted (cuda_error)"),

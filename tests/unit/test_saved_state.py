@@ -10,9 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from assistant.ports import JumpingClock
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.report import saved_state, tell_owner
+from assistant.tools.report import ONLY_READS, saved_state, tell_owner
 from tests.unit.logged_job import START, job_in, write
 
 TRAINER = """
@@ -103,3 +105,27 @@ def test_a_tracker_that_names_a_torn_checkpoint_is_told(tmp_path: Path) -> None:
     assert f"The newest whole checkpoint is {tmp_path}/ds_ckpt/global_step30 (step 30)" in said
     assert "global_step40" in said
     assert "latest does not name it, and the script goes by that: 'global_step30' has to stand there" in said
+
+
+EVALUATION = """
+import argparse, os, torch
+p = argparse.ArgumentParser()
+p.add_argument("--ckpt_dir"); p.add_argument("--out")
+a = p.parse_args()
+model = torch.nn.Linear(2, 2)
+model.load_state_dict(torch.load(os.path.join(a.ckpt_dir, "checkpoint-120", "model.bin")))
+open(a.out, "w").write("acc 0.5")
+{last}
+"""
+
+
+@pytest.mark.parametrize(("last", "only_reads"), [("", True), ('torch.save(model.state_dict(), f"{a.ckpt_dir}/new.pt")', False)])
+def test_nobody_is_told_how_an_evaluation_resumes_that_only_reads_a_checkpoint(last: str, only_reads: bool, tmp_path: Path) -> None:
+    job = hugging_face(tmp_path, state=JobState.FAILED)
+    (tmp_path / "evaluate.py").write_text(EVALUATION.replace("{last}", last))
+    script = f"#!/bin/bash\npython evaluate.py --ckpt_dir {tmp_path}/out --out acc.txt\n"
+    evaluation = replace(job, spec=JobSpec("eval", script, work_dir=tmp_path))
+    told = saved_state(context(evaluation), evaluation)
+    assert "checkpoint-120 (step 120)" in told
+    assert (ONLY_READS in told) is only_reads
+    assert ("resume" in told) is not only_reads

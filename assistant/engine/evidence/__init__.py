@@ -1,8 +1,9 @@
 """What the cluster adds to a diagnosis that the files of the attempt alone do not show: nodes, storage, other jobs, sources.
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
-What a failed job needed: `storage` (on `file_systems`, which is pure), `missing_data`, `changed_files`, `node_faults`,
-`remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and `resource_holders`; why its loss went off: `loss_divergence`;
+What a failed job needed: `storage` (on `file_systems`, which is pure), `missing_data`, `broken_record`, `changed_files`,
+`node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and `resource_holders`; why its loss went off:
+`loss_divergence`;
 its own script and settings: `job_sources`.
 """
 
@@ -19,6 +20,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     """Return a diagnosis with what the cluster shows of its job; as it is in a replay, whose cluster is not there to be asked."""
     # here, since these modules stand on one another and `faulty_nodes` on them
     from assistant.engine.evidence import (
+        broken_record,
         changed_files,
         ended_servers,
         job_sources,
@@ -59,6 +61,6 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
         diagnosis = job_sources.with_deliberate_exit(job_sources.with_rate_setting(diagnosis, job), job)
-        diagnosis = missing_data.with_cut_file(diagnosis, job)
+        diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

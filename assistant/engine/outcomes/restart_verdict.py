@@ -17,6 +17,7 @@ from assistant.diagnose.readers.runs import same_counter
 from assistant.engine.outages import PASSED
 from assistant.engine.outcomes.completed_jobs import failure_behind
 from assistant.engine.outcomes.pending_jobs import STUCK
+from assistant.engine.outcomes.restart_cost import lost_words, saves_of
 from assistant.engine.outcomes.settlement import (
     WRONG_START,
     awaits_other_incident,
@@ -25,7 +26,7 @@ from assistant.engine.outcomes.settlement import (
     stop_wrong_start,
 )
 from assistant.engine.outcomes.waiting_clients import serves_again, with_served_address
-from assistant.engine.report import COUNTED_OTHERWISE, cost_in_words
+from assistant.engine.report import COUNTED_OTHERWISE
 from assistant.engine.retry_policy import MOVED
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
@@ -51,6 +52,7 @@ from assistant.recover.joblog import log_lines, log_points, marks_before, whole_
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.runs import SaveFolders, writer_beside
+from assistant.recover.saved_progress import SavedProgress, by_saves, own_saves
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start, save_beside
 from assistant.untrusted import reading_as
@@ -129,7 +131,9 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     logger.info("incident=%s job=%s %s: %s", incident.id, restarted.job, verdict.standing, verdict.note)
     match verdict.standing:
         case Standing.RECOVERED:
-            lost = _lost(engine, incident, diagnosis, restarted)
+            numbered = _numbers_steps(engine, restarted.job)
+            at = (restarted.job, restarted.step, restarted.checkpoint)
+            lost = lost_words(engine, incident, diagnosis, *at, by_saves=not numbered)
             engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", job_id) for job_id in left_jobs]
             return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left_jobs]))
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
@@ -273,6 +277,8 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
     lines = whole_lines(job, marks)
     later = job.attempt > _attempt(incident, restarted)
+    saved = _saved_progress(engine, incident, restarted, job, marks)
+    saved_step = _saved_by(engine, job, past=first_step) if incident.playbook != DRIVER else None
     return judge_restart(
         Restart(
             job,
@@ -289,28 +295,38 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             unit=unit,
             stateless=not points and not before and (_keeps_no_state(engine, job) or serves_again(engine, incident, job)),
             hidden_failure=failure_behind(job, engine.knowledge),
-            saved_step=_saved_by(engine, job, past=first_step) if incident.playbook != DRIVER else None,
+            saved_step=saved.step if saved is not None else saved_step,
+            saved_loss=saved.loss if saved is not None else None,
             lost_numbers=proof_of_lost_numbers(points, before) if not later else None,
             has_lines=bool(points) or job.state is not JobState.COMPLETED or bool(log_lines(job, marks=marks)),
         )
     )
 
 
+def _numbers_steps(engine: Engine, job_id: str) -> bool:
+    try:
+        job = engine.scheduler.job(job_id)
+    except ToolError:
+        return True
+    return bool(log_points(job, marks=marks_before(engine.store, job), sure=True))
+
+
+def _saved_progress(
+    engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
+) -> SavedProgress | None:
+    """Return how far a running job came by its saves, where its log numbers no step and the chosen checkpoint tells one."""
+    name = Path(restarted.checkpoint or "").name
+    uncounted = bool(restarted.layout) and not counts_steps(restarted.layout, name)
+    if restarted.checkpoint is None or uncounted or incident.playbook == DRIVER:
+        return None
+    now, failed, step = engine.clock.now(), incident.job, restarted.step
+    return by_saves(job, engine.checkpoint_folders, marks, engine.scheduler, failed=failed, chosen_step=step, now=now)
+
+
 def _saved_by(engine: Engine, job: Job, *, past: int) -> int | None:
     """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
-    if job.state is not JobState.COMPLETED or job.started is None:
-        return None
-    try:
-        texts = (line.text for line in log_lines(job))
-        saves = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).inventory
-    except (NightshiftError, OSError):
-        return None
-    own = [
-        save.step
-        for save in (saves.checkpoints if saves is not None else ())
-        if save.healthy and save.saved_at >= job.started and save.step > past and counts_steps(save.format, save.path.name)
-    ]
-    return max(own, default=None)
+    own = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
+    return max((save.step for save in own if save.step > past), default=None)
 
 
 def _keeps_no_state(engine: Engine, job: Job) -> bool:
@@ -469,16 +485,3 @@ def _chosen_for(engine: Engine, incident: Incident, call: Call, value: Mapping[s
             return int(chosen_checkpoint.get("step") or 0), path
     step = step_in_name(Path(path).name)
     return (step, path) if step is not None else (int(value.get("step") or 0), None)
-
-
-def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> str:
-    """Return what the failure cost, in steps, minutes and GPU hours; empty where the restarted job is not known any more."""
-    try:
-        job = engine.scheduler.job(restarted.job)
-    except ToolError:
-        return ""
-    otherwise = COUNTED_OTHERWISE in engine.store.stages(incident.id)
-    steps = max(0, diagnosis.step - restarted.step) if diagnosis.step is not None and not otherwise else None
-    until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
-    minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
-    return f"; lost: {cost_in_words(job, steps, minutes)}"

@@ -1,0 +1,149 @@
+"""How far a restarted job came by the whole checkpoints that it saved itself, where its log numbers no step.
+
+Hugging Face's Trainer prints losses and epochs and no steps: the checkpoints then tell the step, the lines that the loss goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from assistant.errors import NightshiftError, ToolError
+from assistant.logs.spikes import is_no_number
+from assistant.logs.tail import LogMark
+from assistant.ports import Scheduler
+from assistant.records import Checkpoint, Job, JobState, MetricPoint
+from assistant.recover.checkpoints.layout import counts_steps
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.joblog import counted_points, log_lines, log_points
+from assistant.recover.verify import Look, Seen, loss_seen
+
+__all__ = ["SavedProgress", "by_saves", "loss_of_lines", "own_saves", "saved_progress", "steps_between"]
+
+FEWEST_SAVES = 3
+
+
+class SavedProgress(NamedTuple):
+    """What the saves and the unnumbered losses of a restarted job show."""
+
+    step: int
+    """Of the newest whole checkpoint that it saved since it began, past all that lay there before."""
+    first_at: datetime
+    """When the first of these was written."""
+    loss: Seen
+
+
+def saved_progress(
+    checkpoints: Sequence[Checkpoint],
+    job: Job,
+    *,
+    chosen_step: int,
+    before: Sequence[MetricPoint] = (),
+    after: Sequence[MetricPoint] = (),
+) -> SavedProgress | None:
+    """Return how far a job came by its own saves; None where none of them is past the one it was to go on from. Pure.
+
+    Args:
+        checkpoints: Those of its run, as judged.
+        job: The restarted one; only what was written since it began is its own.
+        chosen_step: Of the checkpoint that was chosen; 0 for a start from the beginning.
+        before: Losses of the attempt that ended, whose steps were only counted.
+        after: Those of the job itself.
+    """
+    own = own_saves(checkpoints, job)
+    began = job.started
+    if not own or began is None:
+        return None
+    # a save that lay there already shows that the attempt before had come as far
+    past = max([chosen_step, *(save.step for save in checkpoints if save.saved_at < began and _is_numbered(save))])
+    later = [save for save in own if save.step > past]
+    if not later:
+        return None
+    loss = loss_of_lines(before, after, chosen_step=chosen_step, ended=job.state.ended)
+    return SavedProgress(max(save.step for save in later), min(save.saved_at for save in later), loss)
+
+
+def own_saves(checkpoints: Sequence[Checkpoint], job: Job) -> list[Checkpoint]:
+    """Return the whole checkpoints with a step in their name that a job has written since it began."""
+    if job.started is None:
+        return []
+    return [save for save in checkpoints if save.healthy and save.saved_at >= job.started and _is_numbered(save)]
+
+
+def _is_numbered(save: Checkpoint) -> bool:
+    return counts_steps(save.format, save.path.name)
+
+
+def loss_of_lines(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, chosen_step: int, ended: bool) -> Seen:
+    """Return whether the losses of lines that number no step go on: the places of their lines stand for no step."""
+    losses_before = [replace(point, step=chosen_step) for point in before]
+    losses_after = [replace(point, step=chosen_step + 1) for point in after]
+    verdict = loss_seen(losses_before, losses_after, restart_step=chosen_step, ended=ended)
+    losses = [point for point in losses_after if point.loss is not None]
+    if losses and is_no_number(losses[-1]) and verdict.status in (Look.JUMPED, Look.WAITING):
+        return Seen(verdict.status, "the last losses that its log shows are no finite numbers")
+    return Seen(verdict.status, verdict.note)
+
+
+def by_saves(
+    job: Job,
+    folders: Mapping[str, Path],
+    marks: Sequence[LogMark],
+    scheduler: Scheduler,
+    *,
+    failed: str | None,
+    chosen_step: int,
+    now: datetime,
+) -> SavedProgress | None:
+    """Return how far a running job came by its saves; None where its log numbers its steps, or nothing is known of its saves.
+
+    Args:
+        job: The restarted one.
+        folders: The site's, as `search_checkpoints` takes them.
+        marks: From `marks_before`.
+        scheduler: Tells of the failed one.
+        failed: The job that ended before; None where that is not known.
+        chosen_step: Of the checkpoint that was chosen.
+        now: The time.
+    """
+    if job.state is not JobState.RUNNING or job.started is None or log_points(job, marks=marks, sure=True):
+        return None
+    try:
+        saves = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now).inventory
+    except (NightshiftError, OSError):
+        return None
+    before: Sequence[MetricPoint] = ()
+    with suppress(ToolError):  # the scheduler may have forgotten it
+        failed_job = scheduler.job(failed) if failed is not None and failed != job.id else None
+        before = counted_points(failed_job) if failed_job is not None and failed_job.log != job.log else ()
+    if saves is None:
+        return None
+    after = counted_points(job, marks=marks, sure=True)
+    return saved_progress(saves.checkpoints, job, chosen_step=chosen_step, before=before, after=after)
+
+
+def steps_between(checkpoints: Sequence[Checkpoint], chosen: Path, until: datetime) -> int | None:
+    """Return about how many steps a job made behind a checkpoint until a time, by the time between its saves; None if unknown.
+
+    No more than lie between two saves: the next one would be there.
+
+    Args:
+        checkpoints: Of the run, of all its attempts.
+        chosen: The checkpoint.
+        until: When the attempt that saved it ended.
+    """
+    numbered = sorted((save for save in checkpoints if _is_numbered(save)), key=lambda save: save.step)
+    chosen_save = next((save for save in numbered if save.path == chosen), None)
+    gaps = [(later.step - save.step, (later.saved_at - save.saved_at).total_seconds()) for save, later in pairwise(numbered)]
+    gaps = [(steps, seconds) for steps, seconds in gaps if steps > 0 and seconds > 0]
+    if chosen_save is None or len(numbered) < FEWEST_SAVES or not gaps or until < chosen_save.saved_at:
+        return None
+    pace = median(steps / seconds for steps, seconds in gaps)
+    interval = int(median(steps for steps, _ in gaps))
+    return max(0, min(round(pace * (until - chosen_save.saved_at).total_seconds()), interval - 1))

@@ -1,0 +1,52 @@
+"""What people are told to do with a node whose GPU a driver has named."""
+
+from __future__ import annotations
+
+import pytest
+
+from assistant.engine.node_remedy import node_remedies
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
+from assistant.recover.situation import cause_words, device_name
+
+OF_GPU = "NVRM: Xid (PCI:0000:4c:00): 119, pid=132, name=python, Timeout after 6s of waiting for RPC response from GPU3 GSP!"
+BY_ADDRESS = "NVRM: Xid (PCI:0000:8b:00): 79, pid=129, name=python, GPU has fallen off the bus."
+
+
+def accused(line: str, *, file: str = "dmesg.log", faulty: bool = True) -> Diagnosis:
+    cited = Citation(file, 1, line, "root")
+    node = NodeFinding("n4", "it said so", (cited,))
+    by, action = DecidedBy.RULE, Action.CORDON_AND_RESTART
+    nodes = (node,) if faulty else ()
+    return Diagnosis("cuda_error", Category.INFRASTRUCTURE, action, 0.9, by, (cited,), nodes, (), "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (OF_GPU, ("node n4, GPU 3, XID 119", "NVIDIA: RESET_GPU", "nvidia-smi --gpu-reset -i 3", "nightshift nodes uncordon n4")),
+        (BY_ADDRESS, ("node n4, GPU at 0000:8b:00, XID 79", "NVIDIA: ", "nightshift nodes uncordon n4")),
+    ],
+)
+def test_the_gpu_the_vendors_action_and_the_way_back_are_told(line: str, told: tuple[str, ...]) -> None:
+    (sentence,) = node_remedies(accused(line))
+    assert [words for words in told if words not in sentence] == []
+
+
+@pytest.mark.parametrize(
+    "diagnosis",
+    [None, accused(OF_GPU, faulty=False), accused("EXT4-fs error on sda1"), accused(OF_GPU, file="job.log")],
+)
+def test_nothing_is_said_of_nodes_that_no_driver_accuses(diagnosis: Diagnosis | None) -> None:
+    assert node_remedies(diagnosis) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (OF_GPU, "XID 119 GPU 3 (cuda_error)"),
+        (BY_ADDRESS, "XID 79 GPU at 0000:8b:00 (cuda_error)"),
+    ],
+)
+def test_the_reason_of_a_drain_names_the_gpu(line: str, words: str) -> None:
+    assert cause_words(accused(line)) == words
+    assert device_name("step 3 on GPU 1") == ""
