@@ -56,13 +56,13 @@ def saved_progress(
         before: Losses of the attempt that ended, whose steps were only counted.
         after: Those of the job itself.
     """
-    own = own_saves(checkpoints, job)
+    saves = own_saves(checkpoints, job)
     began = job.started
-    if not own or began is None:
+    if not saves or began is None:
         return None
     # a save that lay there already shows that the attempt before had come as far
     past = max([chosen_step, *(save.step for save in checkpoints if save.saved_at < began and _is_numbered(save))])
-    later = [save for save in own if save.step > past]
+    later = [save for save in saves if save.step > past]
     if not later:
         return None
     loss = loss_of_lines(before, after, chosen_step=chosen_step, ended=job.state.ended)

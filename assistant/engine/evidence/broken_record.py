@@ -52,9 +52,9 @@ class BrokenRecord(NamedTuple):
     @property
     def sentence(self) -> str:
         """What people are told."""
-        others = f"; {self.more} more lines of it are refused too" if self.more else ""
+        further = f"; {self.more} more lines of it are refused too" if self.more else ""
         return (
-            f"Line {self.line} of {self.path} cannot be parsed ({self.complaint}){others}: "
+            f"Line {self.line} of {self.path} cannot be parsed ({self.complaint}){further}: "
             "correct it or leave it out, and mend what wrote it."
         )
 
@@ -77,8 +77,8 @@ def with_broken_record(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     if record is None:
         return diagnosis
     match = _PLACE.search(diagnosis.advice)
-    told = f"{record.sentence} It is read at {match['own']}." if match is not None else f"{record.sentence} "
-    advice = diagnosis.advice.replace(match[0], told) if match is not None else f"{told}{diagnosis.advice}"
+    advice_start = f"{record.sentence} It is read at {match['own']}." if match is not None else f"{record.sentence} "
+    advice = diagnosis.advice.replace(match[0], advice_start) if match is not None else f"{advice_start}{diagnosis.advice}"
     summary = f"{diagnosis.summary} It is line {record.line} of {record.path}."
     return replace(diagnosis, summary=summary, advice=advice.strip())
 
@@ -90,11 +90,11 @@ def _searched(
     errors = {text.strip() for text in lines}
     end = next((place for place, text in enumerate(texts) if text.strip() in errors), len(texts))
     folder = job.work_dir or Path("/")
-    named = data_files(reversed(texts[:end]), folder, suffixes)
-    if not named:
-        own = [job.spec.script, *job.spec.arguments] if job.spec is not None else []
-        named = data_files([*own, *configured_texts(job)], folder, suffixes, folders=True)
-    for path in named:
+    paths = data_files(reversed(texts[:end]), folder, suffixes)
+    if not paths:
+        words = [job.spec.script, *job.spec.arguments] if job.spec is not None else []
+        paths = data_files([*words, *configured_texts(job)], folder, suffixes, folders=True)
+    for path in paths:
         record = None
         if json_error is not None:
             record = broken_json(path, json_error["words"], f"{json_error['complaint']}, column {json_error['column']}")
@@ -149,14 +149,14 @@ def broken_json(path: Path, words: str, complaint: str) -> BrokenRecord | None:
     if path.suffix == ".json" and (len(lines) < 2 or _refusal(content) is None):
         return None
     lines = lines[:-1] if len(content) >= MOST_BYTES else lines  # the last one may be cut here
-    refused = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and _refusal(line) is not None]
+    refusals = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and _refusal(line) is not None]
     # a program may give the end of the line to the parser, too
-    same = [
-        number for number, line in refused if any(words in (_refusal(text) or "") for text in (line, line.strip(), line + b"\n"))
+    numbers = [
+        number for number, line in refusals if any(words in (_refusal(text) or "") for text in (line, line.strip(), line + b"\n"))
     ]
-    if not same or (path.suffix == ".json" and len(refused) > len(lines) // 2):
+    if not numbers or (path.suffix == ".json" and len(refusals) > len(lines) // 2):
         return None
-    return BrokenRecord(path, same[0], complaint, len([number for number, _ in refused if number > same[0]]))
+    return BrokenRecord(path, numbers[0], complaint, len([number for number, _ in refusals if number > numbers[0]]))
 
 
 def _refusal(line: bytes) -> str | None:

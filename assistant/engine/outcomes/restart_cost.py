@@ -48,8 +48,8 @@ def lost_words(
     about = False
     if by_saves or steps is None:
         saves = saves_of(engine, job)
-        first = min((save.saved_at for save in own_saves(saves, job) if save.step > step), default=None) if by_saves else None
-        until = min(until, first) if first is not None and first > failed else until
+        first_save = min((save.saved_at for save in own_saves(saves, job) if save.step > step), default=None) if by_saves else None
+        until = min(until, first_save) if first_save is not None and first_save > failed else until
         if steps is None and checkpoint:
             fault = fault_time(diagnosis)
             ended = fault if fault is not None and failed - LONGEST_TEARDOWN <= fault <= failed else failed

@@ -325,8 +325,8 @@ def _saved_progress(
 
 def _saved_by(engine: Engine, job: Job, *, past: int) -> int | None:
     """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
-    own = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
-    return max((save.step for save in own if save.step > past), default=None)
+    saves = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
+    return max((save.step for save in saves if save.step > past), default=None)
 
 
 def _keeps_no_state(engine: Engine, job: Job) -> bool:
