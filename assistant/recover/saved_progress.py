@@ -128,18 +128,18 @@ def by_saves(
     return saved_progress(saves.checkpoints, job, chosen_step=chosen_step, before=before, after=after)
 
 
-def steps_between(checkpoints: Sequence[Checkpoint], chosen: Path, until: datetime) -> int | None:
+def steps_between(checkpoints: Sequence[Checkpoint], checkpoint: Path, until: datetime) -> int | None:
     """Return about how many steps a job made behind a checkpoint until a time, by the time between its saves; None if unknown.
 
     No more than lie between two saves: the next one would be there.
 
     Args:
         checkpoints: Of the run, of all its attempts.
-        chosen: The checkpoint.
+        checkpoint: The checkpoint.
         until: When the attempt that saved it ended.
     """
     numbered = sorted((save for save in checkpoints if _is_numbered(save)), key=lambda save: save.step)
-    chosen_save = next((save for save in numbered if save.path == chosen), None)
+    chosen_save = next((save for save in numbered if save.path == checkpoint), None)
     gaps = [(later.step - save.step, (later.saved_at - save.saved_at).total_seconds()) for save, later in pairwise(numbered)]
     gaps = [(steps, seconds) for steps, seconds in gaps if steps > 0 and seconds > 0]
     if chosen_save is None or len(numbered) < FEWEST_SAVES or not gaps or until < chosen_save.saved_at:
