@@ -14,7 +14,7 @@ from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.paths import Caller
 from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
 from assistant.recover.source.start_files import removals_of
-from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
+from assistant.recover.source.trainer_source import TrainerSource, dotted, expression, syntax_tree
 
 __all__ = ["TRAINS", "ProgramPieces", "pieces_of_program", "repeat_doubt"]
 
@@ -215,7 +215,7 @@ def _spellings(guard: _Guard) -> list[str]:
         for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and stores.count(node.targets[0].id) == 1
     }
-    path = values.get(guard.target) or ast.parse(guard.target, mode="eval").body
+    path = values.get(guard.target) or expression(guard.target)
     changed = {node.id for part in guard.work for node in ast.walk(part) if isinstance(node, ast.Name) and node.id in stores}
     changed -= {name for name in values if values[name].lineno <= guard.line}
     calls = [node for node in ast.walk(path) if isinstance(node, ast.Call)]

@@ -190,6 +190,14 @@ def syntax_tree(text: str) -> ast.Module:
     return _parsed(text) if len(text) <= MOST_KEPT_BYTES else _parsed.__wrapped__(text)
 
 
+def expression(text: str) -> ast.expr:
+    """Return an expression that was written out by `ast.unparse`."""
+    (statement,) = syntax_tree(text).body
+    if not isinstance(statement, ast.Expr):
+        raise ValueError(f"{text!r} is no expression")
+    return statement.value
+
+
 @lru_cache(maxsize=MOST_TREES_KEPT)
 def _parsed(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
@@ -395,7 +403,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
-OF_MAIN = frozenset(ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '__main__'", "'__main__' == __name__"))
+OF_MAIN = frozenset(ast.dump(expression(text)) for text in ("__name__ == '__main__'", "'__main__' == __name__"))
 """How a file asks whether it is the program that was started."""
 
 
