@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from assistant.recover.source.settings import key_read
 from assistant.recover.source.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
@@ -60,9 +60,19 @@ def _measures(source: TrainerSource, name: str) -> bool:
     for node in calls:
         method = dotted(node.func).rpartition(".")[2]
         words = [*node.args, *(keyword.value for keyword in node.keywords)]
-        inner = [part for word in words for part in ast.walk(word)]
+        inner = [part for word in words for part in _value_parts(word)]
         is_read = any(id(part) in reads for part in inner)
         is_held = any(isinstance(part, ast.Name) and part.id in holders for part in inner)
         if (method == "float" and is_read and id(node) not in whole) or (method in TIMED_CALLS and (is_read or is_held)):
             return True
     return False
+
+
+def _value_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of an expression that make its value; what is only compared, as a step is, makes none."""
+    if isinstance(node, ast.Compare):
+        return
+    yield node
+    inner = [node.body, node.orelse] if isinstance(node, ast.IfExp) else ast.iter_child_nodes(node)
+    for part in inner:
+        yield from _value_parts(part)
