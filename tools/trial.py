@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,7 +349,7 @@ def restart_prospect(
     submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job trains on, or trained
     to its end, with lost weights, and the command that ends one that lives; it is empty of any other. `standing` says whether it
     lives. `lost` is the step from which on a job that lives has lost weights, where it cannot be started again and a checkpoint of
-    before that is there that its next saves may replace; else it is empty.
+    before that is there that its next saves may replace (it keeps the newest alone); else it is empty.
 
     Args:
         job: Scheduler job id; it may run or have ended.
@@ -369,7 +370,8 @@ def restart_prospect(
         **waste,
     }
     if not choice["restart_from"]:
-        endangered = lost_step is not None and not job_record.state.ended and choice["path"]
+        is_lost = lost_step is not None and not job_record.state.ended and choice["path"]
+        endangered = is_lost and removes_saves(search_of(context, job_record).inventory)
         return {**choice, "lost": str(lost_step) if endangered else ""}
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
     limited = (
@@ -381,6 +383,13 @@ def restart_prospect(
     else:
         problem = _refusal_of_submission(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
     return _no_restart(choice, problem) if problem else choice
+
+
+def removes_saves(saved: Inventory | None) -> bool:
+    """Tell whether a run keeps its newest checkpoints alone, by their steps: older ones would lie there, or one is all."""
+    steps = sorted({checkpoint.step for checkpoint in saved.checkpoints}) if saved is not None else []
+    intervals = [second - first for first, second in pairwise(steps)]
+    return not intervals or steps[0] >= 2 * min(intervals)
 
 
 def _standing(job: Job) -> str:

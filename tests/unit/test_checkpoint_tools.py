@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from assistant.errors import ToolError
+from assistant.records import Checkpoint
+from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -19,7 +22,7 @@ from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.report import escalate
 from assistant.tools.resubmit import resubmit_job
-from assistant.tools.trial import restart_prospect
+from assistant.tools.trial import removes_saves, restart_prospect
 from tests.unit.failed_job import World
 
 
@@ -250,3 +253,13 @@ def test_after_the_trial_its_word_counts_else_what_was_read(
     world = of_trial(home_made, {**answer, "submission": spec_digest(spec)}, fails=fails)
     chosen = choose_checkpoint(world.context, world.job, try_first=True)
     assert (bool(chosen["restart_from"]), chosen["trial"]) == (starts, ""), chosen["note"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "removes"),
+    [((112, 140, 168), True), ((20, 40, 60), False), ((40,), True), ((), True), ((40, 60, 80), True), ((25, 50), False)],
+)
+def test_a_run_that_keeps_the_newest_checkpoints_alone_is_known_by_their_steps(steps: tuple[int, ...], *, removes: bool) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    saved = tuple(Checkpoint(Path(f"/w/out/step_{step}"), step, "torch", 1, at, True, ()) for step in steps)
+    assert removes_saves(Inventory(Path("/w/out"), saved, ())) is removes
