@@ -166,7 +166,7 @@ def test_a_silent_job_with_idle_gpus_is_not_ended_while_it_works_or_may_work_on_
     (incident,) = scene.watch(3600)
     assert (incident.state, scene.cluster.changes) == (IncidentState.ESCALATED, ["submit 1"])
     assert scene.cluster.job("1").state is JobState.RUNNING
-    assert any(words in incident.note for words in ("is not proven", "nothing shows that it hangs"))
+    assert ("nothing shows that it hangs" if ticks else "is not proven") in incident.note
 
 
 BOBS = "#NIGHTSHIFT checkpoints={folder}\nsrun python train.py --lr 1e-4\n"

@@ -78,17 +78,17 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
     Raises:
         Unavailable: The storage did not answer.
     """
-    folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
-    if job.spec is None or folder is None or not Path(folder).is_absolute():
+    folder = folder_of_documents(job)
+    if job.spec is None or folder is None:
         return DocumentedWay()
-    texts = dict(texts_of(job, Path(folder), read))
+    texts = dict(texts_of(job, folder, read))
     targets = {name: lines for text in texts if text in MAKEFILES for name, lines in _targets(texts[text])}
     lines: list[str] = []
     variables: list[str] = []
     for name, text in texts.items():
         for number, line, about in _telling_lines(name, text):
             lines.append(f"{name}:{number} says: {line[:LONGEST_LINE]}{_warning(line, targets)}")
-            variables += _assignments(job, Path(folder), line, read) if about else []
+            variables += _assignments(job, folder, line, read) if about else []
     lines = list(dict.fromkeys(lines))[:MOST_LINES]
     return DocumentedWay("; ".join(lines), tuple(dict.fromkeys(variables)))
 
@@ -214,6 +214,12 @@ PLACE = re.compile(r"<(?P<angle>[\w -]{1,40})>|\{(?P<brace>\w{1,40})\}|(?P<capit
 """What stands for something that its caller fills in."""
 
 
+def folder_of_documents(job: Job) -> Path | None:
+    """Return the folder in which a job's owner documents it; None where no absolute path of it is known."""
+    folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
+    return Path(folder) if folder is not None and Path(folder).is_absolute() else None
+
+
 def owner_commands(job: Job, read: FileReader) -> tuple[OwnerCommand, ...]:
     """Return the commands by which the owner of a job carries its run on, the likeliest first.
 
@@ -224,16 +230,16 @@ def owner_commands(job: Job, read: FileReader) -> tuple[OwnerCommand, ...]:
     Raises:
         Unavailable: The storage did not answer.
     """
-    folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
-    if job.spec is None or folder is None or not Path(folder).is_absolute():
+    folder = folder_of_documents(job)
+    if job.spec is None or folder is None:
         return ()
     own_script = "\n".join(line for line in job.spec.script.splitlines() if not line.startswith(("#!", "#SBATCH")))
     log = "\n".join(line.text for line in log_lines(job))
-    named_texts = texts_of(job, Path(folder), read, SCRIPT_FOLDERS)
-    texts = [(name, text) for name, text in named_texts if is_owners_own(job.account, Path(folder), name)]
+    named_texts = texts_of(job, folder, read, SCRIPT_FOLDERS)
+    texts = [(name, text) for name, text in named_texts if is_owners_own(job.account, folder, name)]
     commands = [
-        *(command for name, text in texts for command in _of_text(job, Path(folder), name, _lines(name, text))),
-        *_of_text(job, Path(folder), SCRIPT, _lines(SCRIPT, own_script)),
+        *(command for name, text in texts for command in _of_text(job, folder, name, _lines(name, text))),
+        *_of_text(job, folder, SCRIPT, _lines(SCRIPT, own_script)),
         *said_commands(job, log, LOG),
     ]
     return _distinct(commands)[:MOST_COMMANDS]

@@ -23,7 +23,16 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, programs_of
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.argument import PROBE, PROBE_PLACES, is_named_so, override_forms, saves
-from assistant.recover.resume.documented import BOOKS, MAKEFILES, SPEAKS_OF_IT, YES, is_owners_own, is_the_script, texts_of
+from assistant.recover.resume.documented import (
+    BOOKS,
+    MAKEFILES,
+    SPEAKS_OF_IT,
+    YES,
+    folder_of_documents,
+    is_owners_own,
+    is_the_script,
+    texts_of,
+)
 from assistant.recover.resume.means import NO, SWITCH, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume.variable import OPEN
 
@@ -66,16 +75,16 @@ def documented_arguments(job: Job, read: FileReader) -> tuple[ScriptArguments, .
     Raises:
         Unavailable: The storage did not answer.
     """
-    folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
-    if job.spec is None or folder is None or not Path(folder).is_absolute():
+    folder = folder_of_documents(job)
+    if job.spec is None or folder is None:
         return ()
     lines = [(f"line {number} of its script", before, line) for number, before, line in _comments(job.spec.script)]
-    for name, text in texts_of(job, Path(folder), read):
-        if is_owners_own(job.account, Path(folder), name):
+    for name, text in texts_of(job, folder, read):
+        if is_owners_own(job.account, folder, name):
             is_read_whole = BOOKS.fullmatch(name) is not None or name in MAKEFILES
             numbered = _lines(text) if is_read_whole else _comments(text)
             lines += [(f"{name}:{number}", before, line) for number, before, line in numbered]
-    choices: list[list[ScriptArguments]] = [_of_line(job, Path(folder), read, *line) for line in lines if "sbatch" in line[2]]
+    choices: list[list[ScriptArguments]] = [_of_line(job, folder, read, *line) for line in lines if "sbatch" in line[2]]
     first = [templates[0] for templates in choices if templates]
     alternatives = [template for templates in choices for template in templates[1:]]
     by_words = {template.words: template for template in reversed((*first, *alternatives))}
