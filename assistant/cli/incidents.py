@@ -92,6 +92,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     from dataclasses import replace
 
     from assistant.engine.report import timeline
+    from assistant.recover.joblog import LogPlaces, log_paths
     from assistant.recover.situation import advice_left, facts_of_page
     from assistant.watch.outages import shared_by
 
@@ -133,8 +134,9 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
         from assistant.cli.diagnose import show
 
         facts = facts_of_page(store, incident)
+        open_diagnosis = replace(diagnosis, advice=advice_left(diagnosis.advice, facts, row, store))
         print_line()
-        show("diagnosis", replace(diagnosis, advice=advice_left(diagnosis.advice, facts, row, store)))
+        show("diagnosis", LogPlaces(log_paths(store.evidence(incident))).diagnosis(open_diagnosis))
         for text in filter(None, [*facts.undrained, facts.saved]):
             print_line(text)
     print_line()

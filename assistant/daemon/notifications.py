@@ -19,6 +19,7 @@ from assistant.engine.node_remedy import node_remedies
 from assistant.engine.retry_policy import WORKS
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
+from assistant.recover.joblog import LogPlaces, log_paths
 from assistant.recover.situation import PageFacts, advice_left, facts_of_page, summary_now
 from assistant.redact import redact
 from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
@@ -202,7 +203,7 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
         About.OPENED,
         Severity.WARNING,
         title,
-        [*_prose([*_finding(diagnosis), *_symptoms(incident, store), now]), _more(incident)],
+        [*_prose([*_finding(diagnosis), *_symptoms(incident, store), now], _places(incident, store)), _more(incident)],
         incident,
         reason,
         store,
@@ -243,8 +244,9 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
+    sentences = [note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]
     lines = [
-        *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]),
+        *_prose(sentences, _places(incident, store)),
         *_prose(node_remedies(diagnosis)),
         _more(incident),
     ]
@@ -297,14 +299,15 @@ def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
         return None
     text, owner = str(outcome.value.get("text", "")), str(outcome.value.get("owner", ""))
     job, reason = call.arguments.get("job"), call.arguments.get("reason")
+    incident = store.incident(call.incident) if call.incident is not None else None
     title = f"your job {job} failed: {reason}"
     return Notice(
         row.id,
         About.OWNER,
         Severity.WARNING,
         _line(title),
-        _body([*_prose(text.splitlines()), f"more: nightshift incident report {call.incident}"]),
-        f"owner:{owner}:{reason}:{_root(store.incident(call.incident), store) if call.incident is not None else job}",
+        _body([*_prose(text.splitlines(), _places(incident, store)), f"more: nightshift incident report {call.incident}"]),
+        f"owner:{owner}:{reason}:{_root(incident, store) if incident is not None else job}",
         call.incident,
         owner,
     )
@@ -434,13 +437,22 @@ def _root(incident: Incident, store: Store) -> int:
     return incident.id
 
 
-def _prose(lines: Iterable[str]) -> Iterator[str]:
+def _places(incident: Incident | None, store: Store) -> LogPlaces:
+    return LogPlaces(log_paths(store.evidence(incident.id)) if incident is not None else {})
+
+
+def _prose(lines: Iterable[str], places: LogPlaces | None = None) -> Iterator[str]:
     """Yield lines, each that is too long parted behind sentences and clauses: only what is too long in itself is ever cut.
 
     What goes on is set in, so that no quotation can begin a line of the message itself.
+
+    Args:
+        lines: Of a message.
+        places: Where the logs lie that the lines cite, so that whoever reads them can open these.
     """
     for line in lines:
-        text = redact(line)  # before it is parted: a key and its secret may come apart
+        # redacted before it is parted: a key and its secret may come apart
+        text = redact(places.written(line) if places is not None else line)
         part = ""
         for piece in _CLAUSE.split(text) if len(text) > LONGEST_LINE else [text]:
             if part and len(part) + len(piece) >= LONGEST_LINE - len(_GOES_ON):

@@ -21,6 +21,7 @@ from assistant.ports import Scheduler
 from assistant.records import Call, CallStatus, Diagnosis, Event, Job, Outcome, Risk
 from assistant.recover.directives import gpus_of
 from assistant.recover.identity import RESTARTS
+from assistant.recover.joblog import LogPlaces, log_paths
 from assistant.recover.situation import advice_left, facts_of_page
 from assistant.redact import Mask, redact
 from assistant.store import Store
@@ -225,7 +226,9 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     if diagnosis is None:
         yield f"No diagnosis yet. {_plain(incident.note)}"
         return
-    yield opening(_prose(diagnosis.summary), str(incident.state), _prose(incident.note))
+    places = LogPlaces(log_paths(store.evidence(incident_id)))
+    diagnosis = places.diagnosis(diagnosis)
+    yield opening(_prose(diagnosis.summary), str(incident.state), _prose(places.written(incident.note)))
     yield from _why(diagnosis)
     yield from _changes(store, incident_id)
     yield from _figures(store, incident_id)

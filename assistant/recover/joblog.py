@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, job_logs
-from assistant.logs.combined import names_of
+from assistant.logs.combined import MAIN, names_of
 from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 from assistant.logs.program_logs import metric_file_points
 from assistant.logs.tail import LogMark
-from assistant.records import Checkpoint, Job, JobState, MetricPoint
+from assistant.records import Checkpoint, Diagnosis, Evidence, Job, JobState, MetricPoint
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import restart_of
 from assistant.recover.restart import Skip
@@ -100,6 +100,48 @@ def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
         except (KeyError, TypeError, ValueError):
             continue
     return JobLogs(tuple(files))
+
+
+def log_paths(evidence: Iterable[Evidence]) -> dict[str, Path]:
+    """Return where the files lie that citations of an incident name: `job.log` is the name of every job's standard output."""
+    paths: dict[str, Path] = {}
+    for record in evidence:
+        if record.source == "job log" and record.facts.get("path"):
+            paths.setdefault(MAIN, Path(str(record.facts["path"])))
+        for file in record.facts.get("files", ()) if record.source == LOGS else ():
+            if isinstance(file, Mapping) and file.get("name") and file.get("path"):
+                paths[str(file["name"])] = Path(str(file["path"]))
+    return paths
+
+
+class LogPlaces:
+    """Writes citations of log files as their owner can open them: the whole path where a file is first named, then its name."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        """Take where each cited name lies, from `log_paths`."""
+        self._paths = paths
+        names = "|".join(re.escape(name) for name in sorted(paths, key=len, reverse=True))
+        self._cited = re.compile(rf"(?<![\w./-])(?:{names})(?=:\d)") if names else None
+        self._named: set[str] = set()
+
+    def written(self, text: str) -> str:
+        """Return a text whose citations name the owner's files; numbers of lines stay, for they are those of the files."""
+        return self._cited.sub(self._place, text) if self._cited is not None else text
+
+    def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Return a diagnosis for people, whose sentences and citations name the owner's files; it is shown and never kept."""
+        cited = tuple(
+            replace(citation, file=str(self._paths[citation.file])) if citation.file in self._paths else citation
+            for citation in diagnosis.root_cause
+        )
+        summary, advice = self.written(diagnosis.summary), self.written(diagnosis.advice)
+        return replace(diagnosis, root_cause=cited, summary=summary, advice=advice)
+
+    def _place(self, match: re.Match[str]) -> str:
+        name, path = match[0], self._paths[match[0]]
+        is_named = name in self._named
+        self._named.add(name)
+        return path.name if is_named else str(path)
 
 
 def _marks(facts: Mapping[str, Any]) -> list[LogMark]:
