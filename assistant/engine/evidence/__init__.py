@@ -1,10 +1,9 @@
 """What the cluster adds to a diagnosis that the files of the attempt alone do not show: nodes, storage, other jobs, sources.
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
-What a failed job needed: `storage` (on `file_systems`, which is pure), `missing_data`, `broken_record`, `changed_files`,
-`node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and `resource_holders`; why its loss went off:
-`loss_divergence`;
-its own script and settings: `job_sources`.
+What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
+`changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and `resource_holders`; why its loss
+went off: `loss_divergence`; its own script and settings: `job_sources`.
 """
 
 from __future__ import annotations

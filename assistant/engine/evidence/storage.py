@@ -40,6 +40,7 @@ from assistant.engine.evidence.missing_data import (
     with_lost_saves,
     without_its_data,
 )
+from assistant.engine.evidence.permissions import with_closed_path
 from assistant.engine.gather import ask
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
@@ -109,7 +110,7 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     compared = _compared(engine, incident, diagnosis, job, states[0]) if states else diagnosis
     if compared.where != diagnosis.where:
         return compared
-    diagnosis = compared
+    diagnosis = with_closed_path(compared, states[0], job, error) if states else compared
     if states and (loss := lost_saves(states[0], job)):
         return with_lost_saves(diagnosis, loss)
     away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
