@@ -361,7 +361,7 @@ def settings_of(job: Job, programs: Sequence[JobProgram], numbers: Sequence[str]
     for option in (option for program in programs for option in program.settings if option.file and option.value in numbers):
         if (option.file, option.name) not in settings and not option.file.endswith(".py"):
             before = next((value for value in _logged_values(option.last, heads) if value != option.value), "")
-            line = _line_of(read(option.file) or "", option)
+            line = line_of_option(read(option.file) or "", option)
             settings[option.file, option.name] = RefusedSetting(option, line, _changed(job.account, option.file), before)
     candidates = list(settings.values())
     # a key that the log shows with the other refused number is the one; any key may hold a number by chance
@@ -400,7 +400,7 @@ def _heads(job: Job) -> list[str]:
     return [raw.decode("utf-8", "replace") for raw in raws]
 
 
-def _line_of(text: str, option: Option) -> int:
+def line_of_option(text: str, option: Option) -> int:
     """Return the line on which a file gives a key its value; 0 where none does. Keys are compared as options are."""
     value = re.compile(rf"(?<![\w.]){re.escape(option.value)}(?!\w)")
     for number, line in enumerate(text.splitlines(), 1):

@@ -26,7 +26,10 @@ def state(path: str, *owners: str, stands: str = "") -> dict[str, object]:
     [
         # of the path itself and each folder above it, up to /
         (state("/root/venv/bin/python", OPEN, OPEN, OPEN, "root:0:700", OPEN), "the folder /root (owner root, mode 0700)"),
-        (state("/data/eve/x/a.bin", "eve:9:644", "eve:9:755", "eve:9:740", OPEN, OPEN), "the folder /data/eve (owner eve, mode 0740)"),
+        (
+            state("/data/eve/x/a.bin", "eve:9:644", "eve:9:755", "eve:9:740", OPEN, OPEN),
+            "the folder /data/eve (owner eve, mode 0740)",
+        ),
         # what is not there yet: the folder that stands may itself be closed
         (state("/data/eve/new", "eve:9:700", OPEN, OPEN, stands="/data/eve"), "the folder /data/eve (owner eve, mode 0700)"),
         # whether she is of the group is not known

@@ -2,8 +2,8 @@
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
 What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
-`changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and `resource_holders`; why its loss
-went off: `loss_divergence`; its own script and settings: `job_sources`.
+`checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and
+`resource_holders`; why its loss went off: `loss_divergence`; its own script and settings: `job_sources`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     from assistant.engine.evidence import (
         broken_record,
         changed_files,
+        checkpoint_settings,
         ended_servers,
         job_sources,
         loss_divergence,
@@ -61,5 +62,6 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     with reading_as(job.account if job is not None else ""):
         diagnosis = job_sources.with_deliberate_exit(job_sources.with_rate_setting(diagnosis, job), job)
         diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
+        diagnosis = checkpoint_settings.with_checkpoint_settings(diagnosis, job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -62,7 +62,7 @@ def closed_folder(state: Mapping[str, Any], job: Job) -> str:
             continue
         key = "u+x" if owner == job.user else "g+x" if groups is not None and group in groups else "o+x"
         return (
-            f"{job.user} may not enter the folder {folder} (owner {owner}, mode {mode:04o}) of {state['node']}, whatever the rights of "
-            f"what lies below it: {owner} has to open it (chmod {key} {folder}), or what the job needs has to lie elsewhere."
+            f"{job.user} may not enter the folder {folder} (owner {owner}, mode {mode:04o}) of {state['node']}, whatever the "
+            f"rights of what lies below it: {owner} has to open it (chmod {key} {folder}), or what the job needs is put elsewhere."
         )
     return ""
