@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,8 +46,8 @@ def state(scheduler: LocalScheduler, node: str) -> NodeState:
     return next(one.state for one in scheduler.nodes() if one.name == node)
 
 
-def test_a_node_checks_itself_within_ten_seconds_and_without_anything_else() -> None:
-    begun = time.monotonic()
+def test_a_node_checks_itself_for_little_cpu_and_without_anything_else() -> None:
+    before = os.times()
     done = subprocess.run(
         [sys.executable, "-m", "assistant", "nodes", "check", "--local"],
         env={"SLURMD_NODENAME": "gpu007"},
@@ -56,9 +55,11 @@ def test_a_node_checks_itself_within_ten_seconds_and_without_anything_else() -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
-    assert time.monotonic() - begun < 10
+    after = os.times()
+    # CPU and not the clock: Slurm gives a health check 60 s, and beside a busy node's jobs it has to come to its end
+    assert sum(after[2:4]) - sum(before[2:4]) < 10, "seconds of CPU"
     assert FIRST_LINE.fullmatch(done.stdout.splitlines()[0]), done
     assert "(gpu007)" in done.stdout
     assert done.returncode in (Nagios.OK, Nagios.WARNING, Nagios.CRITICAL, Nagios.UNKNOWN)
