@@ -48,7 +48,7 @@ _OF_A_MODEL = re.compile(
 """Words in the names of settings that give a model its shape."""
 _OF_A_RUN = re.compile(
     r"batch|step|epoch|worker|thread|seed|rate|lr|decay|warmup|log|save|eval|path|dir|file|device|dtype|precision|version|time|world"
-    r"|process|node|gpu|port|shard_size|chunk|buffer|cache|limit|_name_or_path|model_type|tokenizer"
+    r"|process|local|node|gpu|port|shard_size|chunk|buffer|cache|limit|_name_or_path|model_type|tokenizer"
 )
 """Words in the names of settings that give it none."""
 _VALUE = re.compile(r"[\w.+-]{1,40}")
