@@ -107,6 +107,9 @@ def command(jobs: Sequence[str], user: str) -> tuple[str, ...]:
     return ("sh", "-c", re.sub(r"<<([A-Z]+)>>", lambda match: str(values[match[1]]), _SCRIPT))
 
 
+SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "ash", "busybox"))
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     """A process of a job that the kernel does not run."""
@@ -130,6 +133,8 @@ class NodeProcesses:
     """Number of processes that were looked at."""
     programs: tuple[str, ...] = ()
     """Names of the files that they run, each once, sorted; Python's with its program: `python3.11 train.py`."""
+    scripts: tuple[str, ...] = ()
+    """File names of the scripts that its shells run, each once, sorted; an empty one for a shell whose script is not told."""
     states: tuple[ProcessState, ...] = ()
     """Of every process, lowest id first."""
     left_out: int = 0
@@ -176,12 +181,13 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     }
     report = NodeProcesses()
     views = _Views(answer, own)
-    own_programs = {
-        _program_name(link, answer.commands.get(f"{key.removesuffix('/exe')}/cmdline", ()))
+    started = [
+        (link, answer.commands.get(f"{key.removesuffix('/exe')}/cmdline", ()))
         for key, link in answer.links.items()
         if key.endswith("/exe") and int(key.split("/")[2]) not in elsewhere
-    }
-    report.programs = tuple(sorted(own_programs))
+    ]
+    report.programs = tuple(sorted({_program_name(link, words) for link, words in started}))
+    report.scripts = tuple(sorted({_script_name(words) for link, words in started if PurePosixPath(link).name in SHELLS}))
     report.states = tuple(_states(answer, elsewhere))
     folders = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/cwd")}
     folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
@@ -246,6 +252,12 @@ def _program_name(link: str, words: Sequence[str]) -> str:
         program = f"ray/{program}"  # of its package: others have an agent.py, too
         return f"{name} {program}" if re.fullmatch(r"ray/[\w.+-]{1,100}", program) else name
     return f"{name} {program}" if re.fullmatch(r"[\w.+-]{1,100}", program) else name
+
+
+def _script_name(words: Sequence[str]) -> str:
+    """Return the file name of the script that a shell runs; empty where it runs a text, or its words may not be seen."""
+    arguments = [word for word in words[1:] if not word.startswith(("-", "+")) or word == "-c"]
+    return PurePosixPath(arguments[0]).name if arguments and arguments[0] != "-c" else ""
 
 
 def _add_folder(report: NodeProcesses, reported: set[tuple[str, str]], path: str, folder: ProcessFolder) -> None:

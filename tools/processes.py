@@ -54,9 +54,9 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
     the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left;
-    `left` says so of daemons. `stopped` lists processes in state T while others of the same program are not, `unrun` all that are
-    stopped, traced, dead or wait in the kernel, for people. No file of the job is read, and of its environment only variables
-    such as OUTPUT_DIR.
+    `left` says so of daemons. `scripts` names by node what its shells run, with an empty name where that is not told. `stopped`
+    lists processes in state T while others of the same program are not, `unrun` all that are stopped, traced, dead or wait in the
+    kernel, for people. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
 
     Args:
         job: Scheduler job id.
@@ -82,7 +82,16 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     text = f"{_text(answers)}; {daemon_note}" if daemon_note else _text(answers)
     states = [(node, state) for node, answer in answers.items() for state in answer.states if state.program not in WAITING]
     stopped, unrun = stopped_apart(states), unrun_words(states)
-    about = {"programs": programs, "gone": all_gone, "left": daemon_note, "stopped": stopped, "unrun": unrun, "text": text}
+    scripts = {node: list(answer.scripts) for node, answer in answers.items() if not answer.why}
+    about = {
+        "programs": programs,
+        "scripts": scripts,
+        "gone": all_gone,
+        "left": daemon_note,
+        "stopped": stopped,
+        "unrun": unrun,
+        "text": text,
+    }
     return {**to_json(report_of_nodes(answers, at)), **about}
 
 

@@ -2,8 +2,8 @@
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
 What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
-`checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `moved_servers`, `own_servers` and
-`resource_holders`; why its loss went off: `loss_divergence`; its own script and settings: `job_sources`.
+`checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `ended_helpers`, `moved_servers`,
+`own_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its own script and settings: `job_sources`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
         broken_record,
         changed_files,
         checkpoint_settings,
+        ended_helpers,
         ended_servers,
         job_sources,
         loss_divergence,
@@ -47,6 +48,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = loss_divergence.with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_faulty_gpu(engine, incident, diagnosis, job)
     diagnosis = with_lost_server(engine, incident, with_wait(engine, incident, diagnosis, job), job)
+    diagnosis = ended_helpers.with_ended_helper(engine, incident, diagnosis, job)
     diagnosis = with_slowdown(engine, incident, diagnosis, job)
     if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:
         return diagnosis  # nothing has failed, so nothing is looked for that ended it

@@ -33,7 +33,9 @@ from assistant.watch.hang import WAITS
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["OwnServer", "ServerCommand", "awaited_own_server", "background_servers", "own_commands", "step_end"]
+__all__ = [
+    "OwnServer", "ServerCommand", "awaited_own_server", "background_servers", "last_kill", "own_commands", "step_end",
+]  # fmt: skip
 
 MOST_NODES, KERNEL_LINES, LINE_SHOWN = 8, 200, 200
 LAUNCHERS = frozenset("srun mpirun mpiexec nohup nice time timeout env exec setsid stdbuf numactl singularity apptainer".split())
@@ -145,7 +147,7 @@ def awaited_own_server(engine: Engine, incident: Incident, job: Job, wait: Event
         return server
     if not _is_unheld(engine, incident, places, address.port) or not _is_gone(engine, incident, job, places, commands[0].program):
         return server
-    end, kill = step_end(texts, places), _kill(engine, incident, job, places)
+    end, kill = step_end(texts, places), last_kill(engine, incident, job, places)
     node = end[0] or kill[0]
     return OwnServer(address, commands[0], node, end[1], kill[1] if kill[0] == node else "") if node else server
 
@@ -235,7 +237,7 @@ def _is_gone(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str],
     return True
 
 
-def _kill(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str]) -> tuple[str, str]:
+def last_kill(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str]) -> tuple[str, str]:
     """Return the node and the last line by which a kernel says that it ended a process of a job's user; empty for none."""
     answer = ask(engine.store, engine.gate, incident, "kernel_log", {"nodes": list(nodes), "lines": KERNEL_LINES}) or {}
     texts = answer.get("text")
@@ -243,12 +245,12 @@ def _kill(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str]) ->
     year = (job.started or incident.opened).year
     lines = read_kernel(numbered("\n".join(sections)), tuple(nodes), year)
     foreign, account = foreign_lines(lines, job), uid_of(job.account or job.user)
-    last_kill = ("", "")
+    newest = ("", "")
     for line in lines:
         match = _KILLED.search(line.text)
         if match is None or line.number in foreign or line.host not in nodes or line.host is None:
             continue
         owner = _ACCOUNT.search(match["rest"])
         if owner is None or account is None or int(owner[1]) == account:
-            last_kill = (line.host, line.text)
-    return last_kill
+            newest = (line.host, line.text)
+    return newest
