@@ -41,7 +41,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
 
     if engine.replays:
         return diagnosis
-    diagnosis = loss_divergence.with_own_divergence(engine, diagnosis, job)
+    diagnosis = loss_divergence.with_own_divergence(engine, loss_divergence.with_spike_step(engine, diagnosis, job), job)
     diagnosis = with_sender(storage.with_storage(engine, incident, diagnosis, job), job)
     diagnosis = node_faults.with_failed_launch(engine, incident, diagnosis, job)
     diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)
