@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,13 @@ from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, fo
 from assistant.recover.claimed_folders import claimant_of
 from assistant.recover.directives import gpu_hours, never_began, never_began_words, task_line, together_words
 from assistant.recover.job_program import programs_now
-from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.joblog import counted_points, log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.variable import OPEN
+from assistant.recover.saved_progress import points_by_epoch
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, loss_words, plain_start_words, start_losses
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
@@ -82,7 +83,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
             raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_places_searched(search)}")
         else:
             place, saves = search.place, search.inventory
-        lost = lost_from(job_record)
+        lost = lost_from(job_record, lambda: saves)
         saves = _refused_from(saves, lost, log_points(job_record))
         doubt = "; ".join(part for part in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if part)
     return {
@@ -165,7 +166,7 @@ def choose_checkpoint(
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(job_record)
-    saves = _refused_from(saves, lost_from(job_record), points)
+    saves = _refused_from(saves, lost_from(job_record, lambda: saves), points)
     now, live = context.clock.now(), not job_record.state.ended
     with reading_as(job_record.account):
         if which == "last":
@@ -248,9 +249,16 @@ def start_warning(job: Job, search: CheckpointSearch) -> str:
         return ""
 
 
-def lost_from(job: Job) -> int | None:
-    """Return the step from which on a job's own log shows no loss that is a number, to its end; None where it does not."""
+def lost_from(job: Job, saves: Callable[[], Inventory | None] = lambda: None) -> int | None:
+    """Return the step from which on a job's own log shows no loss that is a number, to its end; None where it does not.
+
+    Args:
+        job: Its last attempt is meant.
+        saves: Tells what it saved, where that is known: asked for the steps of a log that gives epochs alone.
+    """
     points = log_points(job)
+    saved = saves() if not points and counted_points(job) else None
+    points = points_by_epoch(job, saved) if saved is not None else points
     spike = find_spike(points)
     if spike is None or not math.isnan(spike.height) or spike.counted:
         return None
@@ -331,7 +339,7 @@ def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
 
 def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
     """Return what a folder holds, in which nothing that was saved behind lost weights may be loaded."""
-    return _refused_from(inventory, lost_from(job), log_points(job))
+    return _refused_from(inventory, lost_from(job, lambda: inventory), log_points(job))
 
 
 def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, Any]]:

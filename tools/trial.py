@@ -361,7 +361,7 @@ def restart_prospect(
         try_first: As of `choose_checkpoint`.
     """
     job_record = context.scheduler.job(job)
-    lost_step = lost_from(job_record)
+    lost_step = lost_from(job_record, lambda: search_of(context, job_record).inventory)
     waste = {"waste": _waste(context, job_record, lost_step), "standing": _standing(job_record), "lost": ""}
     if job_record.interactive:
         return _no_restart(waste, interactive_note(job_record))

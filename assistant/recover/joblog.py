@@ -241,8 +241,16 @@ def counted_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = Fals
         marks: From `marks_before`.
         sure: Whether only lines count that are proven to be this attempt's.
     """
-    by_part = [metric_points(Lines([(1, end.text)])) for _, end in _ends(job, TAIL_BYTES, marks, sure=sure)]
-    return [point for point in max(by_part, key=len, default=[]) if point.counted]
+    return [point for point, _ in counted_lines(job, marks=marks, sure=sure)]
+
+
+def counted_lines(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -> list[tuple[MetricPoint, str]]:
+    """Return the points of `counted_points` with the texts of their lines."""
+    parts = [Lines([(1, end.text)]) for _, end in _ends(job, TAIL_BYTES, marks, sure=sure)]
+    by_part = [(part, metric_points(part)) for part in parts]
+    part, points = max(by_part, key=lambda entry: len(entry[1]), default=(Lines(), []))
+    texts = {line.number: line.text for line in part} if any(point.counted for point in points) else {}
+    return [(point, texts.get(point.line, "")) for point in points if point.counted]
 
 
 def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) -> list[tuple[LogFile, _End]]:

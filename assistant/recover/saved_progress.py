@@ -5,10 +5,13 @@ Hugging Face's Trainer prints losses and epochs and no steps: the checkpoints th
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,14 +22,74 @@ from assistant.logs.spikes import is_no_number
 from assistant.logs.tail import LogMark
 from assistant.ports import Scheduler
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
+from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.joblog import counted_points, log_lines, log_points
+from assistant.recover.joblog import counted_lines, counted_points, log_lines, log_points
 from assistant.recover.verify import Look, Seen, loss_seen
+from assistant.untrusted import LOOK_S, finite_number, read_json, reading_as, whole_number, within
 
-__all__ = ["SavedProgress", "by_saves", "loss_of_lines", "own_saves", "saved_progress", "steps_between"]
+__all__ = [
+    "EpochPace", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines", "own_saves", "points_by_epoch",
+    "saved_progress", "steps_between",
+]  # fmt: skip
 
 FEWEST_SAVES = 3
+
+
+STATE_FILE = "trainer_state.json"
+"""Source: transformers, trainer_callback.py (TrainerState): `global_step` and `epoch` of a checkpoint."""
+_STATE_BYTES = 16 << 20
+_EPOCH = re.compile(r"['\"]epoch['\"]\s{0,4}:\s{0,4}['\"]?(\d{1,6}(?:\.\d{1,12})?)")
+"""Of a line that the Trainer prints as a dict."""
+
+
+class EpochPace(NamedTuple):
+    """How many steps an epoch of a run has, by one of its checkpoints that holds both."""
+
+    checkpoint: str
+    step: int
+    epoch: float
+
+    def first_step(self, epoch: str) -> int:
+        """Return the lowest step that a logged epoch may be, which is rounded to the digits that it has."""
+        lowest = float(epoch) - 0.5 * 10.0 ** -len(epoch.partition(".")[2])
+        return max(1, math.ceil(lowest * self.step / self.epoch))
+
+
+def logged_epoch(text: str) -> str | None:
+    """Return the epoch that a line of the Trainer's names, as it is written; None where it names none."""
+    match = _EPOCH.search(text)
+    return match[1] if match is not None else None
+
+
+def epoch_pace(saves: Inventory) -> EpochPace | None:
+    """Return how many steps an epoch has by the newest checkpoint that can be read; None where none tells.
+
+    Call it inside `reading_as(job.account)`.
+    """
+    for entry in reversed(saves.entries):
+        if STATE_FILE not in entry.files:
+            continue
+        path = entry.file(STATE_FILE)
+        try:
+            state = within(LOOK_S, partial(read_json, path, _STATE_BYTES), str(path))
+            step, epoch = whole_number(state["global_step"]), finite_number(state["epoch"])
+        except (OSError, ValueError, KeyError, TypeError, NightshiftError):
+            continue
+        if step > 0 and epoch > 0:
+            return EpochPace(entry.path.name, step, epoch)
+    return None
+
+
+def points_by_epoch(job: Job, saves: Inventory) -> list[MetricPoint]:
+    """Return the losses of a log that numbers no step, with the steps that its epochs are; empty where no checkpoint tells that."""
+    with reading_as(job.account):
+        pace = epoch_pace(saves)
+    if pace is None:
+        return []
+    epochs = [(point, logged_epoch(text)) for point, text in counted_lines(job)]
+    return [replace(point, step=pace.first_step(epoch), counted=False) for point, epoch in epochs if epoch is not None]
 
 
 class SavedProgress(NamedTuple):

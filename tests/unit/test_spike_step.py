@@ -13,6 +13,10 @@ import pytest
 
 from assistant.engine.evidence.loss_divergence import with_spike_step
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobSpec
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.saved_progress import points_by_epoch
+from assistant.tools.checkpoints import lost_from
+from assistant.untrusted import reading_as
 from tests.unit.logged_job import START, job_in, write
 
 LINE = "{'loss': '0', 'grad_norm': 'nan', 'learning_rate': '0.0004', 'epoch': '0.2578'}"
@@ -64,3 +68,16 @@ def test_a_known_step_and_other_reasons_stay(tmp_path: Path) -> None:
     for before in (replace(BEFORE, spike_step=7), replace(BEFORE, reason="hang"), replace(BEFORE, root_cause=())):
         assert with_spike_step(ENGINE, before, job) == before
     assert with_spike_step(ENGINE, BEFORE, None) == BEFORE
+
+
+def test_lost_weights_are_seen_where_the_log_gives_epochs_alone(tmp_path: Path) -> None:
+    job = saving(tmp_path, state(40, 0.0625), state(80, 0.125))
+    good = [f"{{'loss': '0.{9 - n}', 'grad_norm': '1.5', 'learning_rate': '0.0004', 'epoch': '{n / 64:.4f}'}}" for n in range(1, 8)]
+    bad = [f"{{'loss': '0', 'grad_norm': 'nan', 'learning_rate': '0.0004', 'epoch': '{n / 64:.4f}'}}" for n in range(8, 16)]
+    write(tmp_path / "slurm-812.out", "\n".join([*good, *bad, ""]), START + timedelta(minutes=8))
+    with reading_as(job.account):
+        saves = search_checkpoints(job, {}, [], now=START + timedelta(minutes=9)).inventory
+    assert saves is not None
+    assert [point.step for point in points_by_epoch(job, saves)][:3] == [10, 20, 30]
+    assert lost_from(job, lambda: saves) == 80
+    assert lost_from(job) is None

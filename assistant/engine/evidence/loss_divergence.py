@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.evidence.storage import probe_line
@@ -23,12 +22,12 @@ from assistant.logs.spikes import find_spike
 from assistant.logs.templates import steady_name
 from assistant.nodeset import fold
 from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, MetricPoint, NodeFinding, Whereabouts
-from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.directives import SPIKE_SLACK
 from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.saved_progress import epoch_pace, logged_epoch
 from assistant.recover.situation import AVOIDED
-from assistant.untrusted import LOOK_S, finite_number, read_json, reading_as, whole_number, within
+from assistant.untrusted import reading_as
 from assistant.watch.attempts import Remark
 
 if TYPE_CHECKING:
@@ -51,11 +50,6 @@ _OF_GPU = re.compile(r"^GPU (\d{1,2}): ")
 """Of a finding of the memory probe."""
 
 
-_EPOCH = re.compile(r"['\"]epoch['\"]\s{0,4}:\s{0,4}['\"]?(\d{1,6}(?:\.(\d{1,12}))?)")
-"""Of a line that Hugging Face's Trainer prints as a dict; the digits behind its point say how far it was rounded."""
-_STATE_BYTES = 16 << 20
-
-
 def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a loss that went off at an epoch with its step, where a checkpoint of the run tells how many steps an epoch has.
 
@@ -64,44 +58,22 @@ def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Di
     """
     if diagnosis.reason != "loss_spike" or diagnosis.spike_step is not None or job is None:
         return diagnosis
-    match = next((match for cited in diagnosis.root_cause if (match := _EPOCH.search(cited.text)) is not None), None)
-    if match is None:
+    epoch = next((epoch for cited in diagnosis.root_cause if (epoch := logged_epoch(cited.text)) is not None), None)
+    if epoch is None:
         return diagnosis
     try:
         texts = [line.text for line in log_lines(job)]
         with reading_as(job.account):
             search = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now())
-            pace = next(_steps_of_epochs(search.inventory), None) if search.inventory is not None else None
+            pace = epoch_pace(search.inventory) if search.inventory is not None else None
     except (NightshiftError, OSError):
         return diagnosis
     if pace is None:
         return diagnosis
-    lowest = float(match[1]) - 0.5 * 10.0 ** -len(match[2] or "")
-    step = max(1, math.ceil(lowest * pace.step / pace.epoch))
+    step = pace.first_step(epoch)
     known = f"{pace.checkpoint} is of step {pace.step} and epoch {pace.epoch:.6g}"
-    words = f"Epoch {match[1]} is step {step} or a little behind it: {known}."
+    words = f"Epoch {epoch} is step {step} or a little behind it: {known}."
     return replace(diagnosis, spike_step=step, summary=f"{diagnosis.summary} {words}")
-
-
-class _EpochPace(NamedTuple):
-    checkpoint: str
-    step: int
-    epoch: float
-
-
-def _steps_of_epochs(inventory: Inventory) -> Iterator[_EpochPace]:
-    """Yield step and epoch of the checkpoints that hold both, the newest first; what cannot be read is left out."""
-    for entry in reversed(inventory.entries):
-        if "trainer_state.json" not in entry.files:
-            continue
-        path = entry.file("trainer_state.json")
-        try:
-            state = within(LOOK_S, partial(read_json, path, _STATE_BYTES), str(path))
-            step, epoch = whole_number(state["global_step"]), finite_number(state["epoch"])
-        except (OSError, ValueError, KeyError, TypeError, NightshiftError):
-            continue
-        if step > 0 and epoch > 0:
-            yield _EpochPace(entry.path.name, step, epoch)
 
 
 class LoneGpu(NamedTuple):
