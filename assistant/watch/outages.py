@@ -82,6 +82,11 @@ _STORAGE_FAILED = re.compile(
     re.IGNORECASE,
 )
 PATH = re.compile(r"(?<![\w.:/$}-])(/[\w.@%+=,~-]{1,255}(?:/[\w.@%+=,~-]{1,255}){1,40})")
+_FROM_TO = re.compile(r"(['\"])/[^'\"\n]{1,1000}\1\s{0,4}->\s{0,4}(?=['\"])")
+"""What was copied or moved, in front of where to, as Python tells both of `OSError`."""
+_NOT_WRITTEN = re.compile(r"no space left|read-only file system|quota exceeded|Errno (?:28|30|122)\b", re.IGNORECASE)
+_TEMPORARY = frozenset(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))
+"""Folders whose files nobody brings back once their program has ended."""
 _NUMBER = re.compile(r"\d+")
 FRAME = re.compile(r'^\W*(?:\[?\w+\]?:)?\s*File "[^"]*", line \d+')
 _NO_CAUSE = re.compile(
@@ -239,7 +244,8 @@ def awaited_by(reason: str, texts: Sequence[str]) -> AwaitedService:
     for text in texts:
         if (paths := paths_of(reason, (text,))) and _STORAGE_FAILED.search(text[:MOST_CHARACTERS]):
             folder = PurePosixPath(paths[0]).parent
-            return AwaitedService(paths[0] if len(folder.parts) < FEWEST_PARTS else str(folder), paths[:1])
+            own = len(folder.parts) < FEWEST_PARTS and folder not in _TEMPORARY
+            return AwaitedService(paths[0] if own else str(folder), paths[:1])
     return AwaitedService()
 
 
@@ -258,14 +264,17 @@ def unescaped_lines(texts: Iterable[str]) -> list[str]:
 
 
 def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that lines say could not be used, each once; library paths and those of the machine itself left out."""
+    """Return the paths that lines say could not be used, each once; library paths and those of the machine itself left out.
+
+    Of a file that could not be copied or moved for want of space, or onto a file system that is read-only, only where to counts.
+    """
     if reason in ENDED_BY_ITSELF:
         return ()
     matches = [
         match.rstrip(".,")
         for text in unescaped_lines(texts)
         if _PATH_FAILED.search(text) and not FRAME.match(text)
-        for match in PATH.findall(text)
+        for match in PATH.findall(_FROM_TO.sub("", text) if _NOT_WRITTEN.search(text) else text)
     ]
     return tuple(dict.fromkeys(path for path in matches if not _NO_CAUSE.search(path)))[:8]
 

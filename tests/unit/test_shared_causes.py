@@ -13,7 +13,17 @@ import pytest
 from assistant.engine.evidence.missing_data import relative_paths
 from assistant.engine.outages import PROBED, _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
-from assistant.watch.outages import CauseKind, JobFailure, SharedCause, causes_of, files_missed, joins, outages, paths_of
+from assistant.watch.outages import (
+    CauseKind,
+    JobFailure,
+    SharedCause,
+    awaited_by,
+    causes_of,
+    files_missed,
+    joins,
+    outages,
+    paths_of,
+)
 from tests.unit.logged_job import job_in
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -252,3 +262,26 @@ def test_of_a_traceback_in_one_line_of_json_the_path_of_the_error_counts_and_non
     assert paths_of("file_not_found_error", [AS_JSON.replace("DATA", "corpus")]) == ()
     job = job_in(Path("/shared/x"), "srun python train.py")
     assert relative_paths(job, [AS_JSON.replace("DATA", "corpus")]) == ("/shared/x/corpus/part-14.txt",)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/tmp/part' -> '/scratch/run/part.7'", ("/scratch/run/part.7",)),
+        ("OSError: [Errno 30] Read-only file system: '/data/a/x' -> '/mirror/b/x'", ("/mirror/b/x",)),
+        # either of them may be the one that is not there
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/data/a/x' -> '/mirror/b/x'",
+            ("/data/a/x", "/mirror/b/x"),
+        ),
+        ("OSError: [Errno 28] No space left on device: '/scratch/run/part.7'", ("/scratch/run/part.7",)),
+    ],
+)
+def test_what_was_copied_is_not_where_space_was_wanted(text: str, paths: tuple[str, ...]) -> None:
+    assert paths_of("os_error", [text]) == paths
+
+
+def test_nobody_waits_for_a_temporary_file_of_a_program_that_has_ended() -> None:
+    awaited = awaited_by("os_error", ["OSError: [Errno 28] No space left on device: '/tmp/tmpq1'"])
+    assert awaited.cause == "/tmp"
+    assert awaited_by("os_error", ["OSError: [Errno 5] Input/output error: '/corpus/a.bin'"]).cause == "/corpus/a.bin"
