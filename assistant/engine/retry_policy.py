@@ -31,6 +31,8 @@ ASKS_OLD_ADDRESS = "asks_old_address"
 """Stage of an incident: its living job was proven to ask an address that it will never read anew."""
 AWAITS_ITSELF = "awaits_itself"
 """Stage of an incident: its living job was proven to wait for a part of itself that has died."""
+LOST_AGAIN = "lost again"
+"""Stage of an incident: its restart lost its numbers at the step at which the attempt before had lost them."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
 

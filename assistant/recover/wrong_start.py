@@ -50,6 +50,8 @@ class LostNumbers(NamedTuple):
     sentence: str
     at_once: bool
     """Whether it was so from its first steps on, or for so long that it is ended whoever else looks after it."""
+    step: int
+    """The first that was logged without a number."""
 
 
 def proof_of_lost_numbers(points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> LostNumbers | None:
@@ -71,7 +73,7 @@ def proof_of_lost_numbers(points: Sequence[MetricPoint], before: Sequence[Metric
         f"its loss is no number {since}, in the last {len(steps)} steps that it logged, to step {steps[-1]}; "
         f"the attempt before had {healthy[-1].loss:.4g} at step {healthy[-1].step}"
     )
-    return LostNumbers(sentence, at_once=own < AT_ONCE or len(steps) >= LONG_LOST)
+    return LostNumbers(sentence, at_once=own < AT_ONCE or len(steps) >= LONG_LOST, step=steps[0])
 
 
 def proof_of_wrong_start(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assistant.engine.retry_policy import LOST_AGAIN
 from assistant.records import IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
@@ -55,6 +56,8 @@ def test_a_restart_that_loses_its_numbers_has_its_own_incident_and_none_is_left_
     assert scene.cluster.changes == ["submit 1", "cordon node02", "submit 2", "cancel 2", "submit 3", "cancel 3"]
     assert "crash loop" in third.note
     assert second.note.startswith("not recovered: job 3, our own restart, trains on without numbers"), second.note
+    assert "the attempt before had lost them at step 43, too, and the checkpoint between was healthy" in second.note
+    assert LOST_AGAIN in scene.engine.store.stages(second.id)
     assert not [call for call in scene.engine.store.calls(first.id) if call.tool == "stop_restart"], first.note
 
 

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.engine.outcomes.completed_jobs import failure_behind, open_hidden_failure
-from assistant.errors import Denied, NightshiftError, ToolError, Unavailable
+from assistant.engine.retry_policy import LOST_AGAIN
+from assistant.errors import Denied, NightshiftError, Parked, ToolError, Unavailable
 from assistant.logs.spikes import find_spike
 from assistant.records import (
     Call,
@@ -34,6 +36,7 @@ from assistant.records import (
 from assistant.recover.checkpoints.own_folders import new_checkpoints
 from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.directives import SPIKE_SLACK
 from assistant.recover.drivers import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points
@@ -317,8 +320,32 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
     engine.store.mark_stage(incident.id, WRONG_START)
     value = outcome.value if isinstance(outcome.value, Mapping) else {}
     stop_words = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
-    note = f"not recovered: {why}; {stop_words}; {_report(engine, restart, now)}"
+    note = f"not recovered: {why}; {stop_words}; {_report(engine, restart, now)}{_lost_again(engine, incident, verdict)}"
+    _tell_remains(engine, incident, now, by)
     return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
+
+
+def _lost_again(engine: Engine, incident: Incident, verdict: Verdict) -> str:
+    """Return that a restart lost its numbers where the attempt before had lost them, and what follows; empty where it did not."""
+    diagnosis, lost = engine.store.diagnosis(incident.id), verdict.lost_numbers
+    spike_step = diagnosis.spike_step if diagnosis is not None else None
+    if lost is None or spike_step is None or abs(lost.step - spike_step) > SPIKE_SLACK:
+        return ""
+    engine.store.mark_stage(incident.id, LOST_AGAIN)
+    return (
+        f"; the attempt before had lost them at step {spike_step}, too, and the checkpoint between was healthy: what the job meets "
+        "there comes again at each start, so look at the data of those steps (values that are no numbers, empty or wholly masked "
+        "samples) and at the code that they pass; neither the nodes nor a lower learning rate are what it needs"
+    )
+
+
+def _tell_remains(engine: Engine, incident: Incident, job: Job, by: str) -> None:
+    """Have it kept what a stopped restart left to go on from: people read what has to be moved away before the next start."""
+    arguments = {"why": f"job {job.id} was stopped", "job": job.id}
+    try:
+        engine.gate.call("escalate", arguments, why="what it left", by=by, incident=incident.id, step="remains#1")
+    except (Denied, Parked, ToolError, Unavailable) as error:
+        logger.info("incident=%s what job %s left is not known: %s", incident.id, job.id, error)
 
 
 def awaits_other_incident(verdict: Verdict, own_incident: Incident | None) -> str:
@@ -412,8 +439,21 @@ def _report(engine: Engine, restart: Call, job: Job) -> str:
             return f"its log tells of no save, and {words}"
     if inventory is None:
         return f"what it saved is not known: {search.note}"
-    saves = saves_since(_present(engine, restart), (*inventory.checkpoints, *inventory.foreign), job.started)
-    return f"{saves.sentence} (in {inventory.folder})"
+    present, moved = _present(engine, restart), _set_aside(engine, restart)
+    own = {name: at for name, at in present.items() if name not in moved} if present is not None else None
+    saves = saves_since(own, (*inventory.checkpoints, *inventory.foreign), job.started)
+    aside_words = f"; set aside before it began, and still there: {', '.join(sorted(moved.values()))}" if moved else ""
+    return f"{saves.sentence} (in {inventory.folder}){aside_words}"
+
+
+def _set_aside(engine: Engine, restart: Call) -> dict[str, str]:
+    """Return where the checkpoints lie that were moved away for a restart, by their names."""
+    places: dict[str, str] = {}
+    for call in engine.store.calls(restart.incident):
+        outcome = engine.store.outcome(call.id) if call.tool == "set_aside_checkpoints" and call.id < restart.id else None
+        value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
+        places |= {PurePosixPath(str(path)).name: str(path) for path in value.get("paths", ())}
+    return places
 
 
 def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
