@@ -321,7 +321,7 @@ class SlurmHistory:
 
     def _ask_derived(self, rows: Sequence[SlurmRow]) -> None:
         for row in rows:
-            completed = self._commands.run("scontrol", "show", "job", "-d", "-o", row.raw_id)
+            completed = self._commands.run("scontrol", "show", "job", "-d", "-o", row.command_id)
             match = re.search(r"\sDerivedExitCode=(\d+):\d+\s", completed.out)
             self._steps[_step_key(row)] = int(match.group(1)) if match is not None and not completed.status else 0
 

@@ -55,6 +55,7 @@ QUEUE_COLUMNS = (
 
 
 NOWHERE = "/dev/null"
+_TASK = re.compile(r"\d+_\d+", re.ASCII)
 
 
 class SlurmRow(NamedTuple):
@@ -69,6 +70,14 @@ class SlurmRow(NamedTuple):
     submit_line: str = ""
     pattern: str = ""
     """Of the output, where it is shown as it was given."""
+
+    @property
+    def command_id(self) -> str:
+        """The id by which a command means this job alone.
+
+        The raw id of the last task of an array is the id of the array: a command that names it means all of its tasks.
+        """
+        return self.job.id if _TASK.fullmatch(self.job.id) else self.raw_id
 
 
 def queue_format(marks: Marks) -> str:

@@ -304,17 +304,17 @@ def release(job_id: str, row: SlurmRow, before: Sequence[str]) -> SlurmChange:
         return row.job.held
 
     return SlurmChange(
-        (of_job("release", row.raw_id, before),),
+        (of_job("release", row.command_id, before),),
         f"to release job {row.job.id}",
         JOB_RIGHTS,
         due=due,
-        renamed=lambda names: (of_job("release", names.get(job_id, row.raw_id), before),),
+        renamed=lambda names: (of_job("release", names.get(job_id, row.command_id), before),),
     )
 
 
 def requeue(row: SlurmRow, *, hold: bool) -> SlurmChange:
     """Queue a job again under its own id."""
-    words = ("requeuehold" if hold else "requeue", row.raw_id)
+    words = ("requeuehold" if hold else "requeue", row.command_id)
     return SlurmChange((SlurmCommand("scontrol", words),), f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 
@@ -328,8 +328,8 @@ def requeue_changed(row: SlurmRow, exclude: Sequence[str], comment: str, before:
         before: Words by which its owner's rights are used.
         hold: Whether it stays held.
     """
-    update = ["update", f"JobId={row.raw_id}", *([f"ExcNodeList={','.join(exclude)}"] if exclude else []), f"Comment={comment}"]
-    words = [("requeuehold", row.raw_id), tuple(update), *(() if hold else [("release", row.raw_id)])]
+    update = ["update", f"JobId={row.command_id}", *([f"ExcNodeList={','.join(exclude)}"] if exclude else []), f"Comment={comment}"]
+    words = [("requeuehold", row.command_id), tuple(update), *(() if hold else [("release", row.command_id)])]
     # Slurm refuses to queue a job again that waits held: whoever else held it meanwhile keeps it, and no comment is written
     marked = row.job.requeued_held and comment and row.job.comment == comment
     commands = tuple(SlurmCommand("scontrol", arguments, tuple(before)) for arguments in (words[1:] if marked else words))
@@ -349,9 +349,7 @@ def move_dependent(row: SlurmRow, old: str, new: str, siblings: Sequence[str], b
 
     def commands(names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
         dependency = moved(row.dependency, old, names.get(new, new), siblings=siblings)
-        # a task that still waits together with others of its array has no id of its own
-        number = row.job.id if re.fullmatch(r"\d+_\d+", row.job.id) else row.raw_id
-        return (SlurmCommand("scontrol", ("update", f"JobId={number}", f"Dependency={dependency}"), tuple(before)),)
+        return (SlurmCommand("scontrol", ("update", f"JobId={row.command_id}", f"Dependency={dependency}"), tuple(before)),)
 
     return SlurmChange(commands({}), f"to let job {row.job.id} wait for {new}", JOB_RIGHTS, renamed=commands)
 

@@ -245,7 +245,7 @@ class Specs:
             Unavailable: Somebody who knows a part of it did not answer.
         """
         job = row.job
-        completed = self._commands.run("scontrol", "show", "job", "-o", row.raw_id)
+        completed = self._commands.run("scontrol", "show", "job", "-o", row.command_id)
         if completed.status and not NO_SUCH_JOB.search(completed.err):
             raise Unavailable(f"scontrol failed, so nothing is known of job {job.id}: {completed.error_text}")
         details = shown_details(completed.out, job.name, command=row.command, comment=job.comment) if not completed.status else {}
@@ -315,7 +315,7 @@ class Specs:
             if not rows[1]:
                 raise Unavailable(f"the accounting does not show job {after.job.id} yet, so it cannot be compared")
             differences = accounted_differences(*rows)
-        completed = self._commands.run("scontrol", "write", "batch_script", after.raw_id, "-")
+        completed = self._commands.run("scontrol", "write", "batch_script", after.command_id, "-")
         if completed.status:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {completed.error_text}")
         differences += script_differences(without_lost_nodes(submission.script, spec.exclude), completed.out, sent)
@@ -328,7 +328,7 @@ class Specs:
 
     def _record(self, row: SlurmRow) -> dict[str, str] | None:
         """Return what the controller says of a job, None when it has forgotten it."""
-        completed = self._commands.run("scontrol", "show", "job", "-o", row.raw_id)
+        completed = self._commands.run("scontrol", "show", "job", "-o", row.command_id)
         if completed.status and not NO_SUCH_JOB.search(completed.err):
             raise Unavailable(f"scontrol failed, so nothing is known of job {row.job.id}: {completed.error_text}")
         texts = {
@@ -352,8 +352,8 @@ class Specs:
 
     def _script(self, row: SlurmRow) -> str:
         leader = leader_of(row.job.id)
-        raw_id = row.raw_id if leader == row.job.id else leader.partition("+")[0]
-        completed = self._commands.run("scontrol", "write", "batch_script", raw_id, "-")
+        job_id = row.command_id if leader == row.job.id else leader.partition("+")[0]
+        completed = self._commands.run("scontrol", "write", "batch_script", job_id, "-")
         if not completed.status and completed.out.startswith("#!"):
             return completed.out
         logger.info("job=%s the controller does not show its script: %s", row.job.id, completed.error_text)

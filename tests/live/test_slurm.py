@@ -185,6 +185,22 @@ def test_slurms_own_requeue_is_another_attempt_of_the_same_job(slurm: SlurmSched
     assert [one.attempt for one in slurm.jobs() if one.id == job_id] == [1]
 
 
+def test_the_last_task_of_an_array_is_queued_again_alone(slurm: SlurmScheduler, devcluster: DevCluster, folder: Path) -> None:
+    script = batch('[ "$SLURM_ARRAY_TASK_ID" = 2 ] && exit 3; sleep 60', "--requeue", "--array=0-2", "--output=/dev/null")
+    (folder / "sweep.sh").write_text(script)
+    array = devcluster.run("sbatch", "--parsable", f"--chdir={folder}", str(folder / "sweep.sh")).strip()
+    last, others = f"{array}_2", [f"{array}_0", f"{array}_1"]
+    try:
+        until(lambda: slurm.job(last).state is JobState.FAILED and all(slurm.job(one).started for one in others), 60)
+        assert slurm.job(last).raw_id == array, "the raw id of the last task is the array's"
+        slurm.requeue(last, exclude=("gpu004",), comment="again")
+        assert slurm.job(last).attempt == 1
+        assert [slurm.job(one).attempt for one in others] == [0, 0]
+        assert [slurm.job(one).state for one in others] == [JobState.RUNNING] * 2
+    finally:
+        devcluster.run("scancel", array)
+
+
 def test_the_requeue_tool_queues_a_job_held_and_releases_it_once_it_is_alone(
     slurm: SlurmScheduler, folder: Path, tmp_path: Path
 ) -> None:

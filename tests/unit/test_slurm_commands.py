@@ -228,6 +228,25 @@ def test_an_array_known_by_its_tasks_is_no_job_of_its_own_whatever_the_accountin
     assert slurm(folder).job("7_5").state is JobState.FAILED
 
 
+@pytest.mark.parametrize(("task", "named"), [("7_5", "7_5"), ("7_0", "7_0"), ("7", "7")])
+def test_a_command_about_the_last_task_of_an_array_names_no_other(folder: Path, task: str, named: str) -> None:
+    """Its raw id is the array's: `scontrol requeue 7` would queue each of its tasks again, also those that ended well or run."""
+    array = [{"JobArrayID": "7_0", "JobID": "8", "State": "RUNNING"}, {"JobArrayID": "7_5", "JobID": "7", "State": "FAILED"}]
+    squeue(folder, *(array if "_" in task else [{"JobArrayID": "7", "JobID": "7", "State": "FAILED"}]))
+    program(
+        folder,
+        "scontrol",
+        f"printf '%s\\n' \"$*\" >> {folder}/words; case $2 in config) printf '{CONFIG}';; node) printf '{IDLE}';; esac",
+    )
+    cluster = slurm(folder)
+    cluster.requeue(task, hold=True)
+    cluster.requeue(task, exclude=("gpu003",), comment="nightshift:1:2")
+    lines = [line for line in (folder / "words").read_text().splitlines() if line.split()[0] != "show"]
+    assert [line for line in lines if "requeuehold" in line] == [f"requeuehold {named}"] * 2
+    assert f"update JobId={named} ExcNodeList=gpu003 Comment=nightshift:1:2" in lines
+    assert {line for line in lines if line.startswith("release")} == {f"release {named}"}
+
+
 def test_a_row_of_a_whole_array_that_never_ends_is_no_job(folder: Path) -> None:
     squeue(folder)
     whole = {"JobIDRaw": "7", "JobID": "7", "State": "PENDING"}

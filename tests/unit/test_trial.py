@@ -75,7 +75,7 @@ def test_two_witnesses_prove_where_a_script_goes_on(case: dict[str, Any]) -> Non
     ("way", "labels"),
     [
         (ResumeWay(ResumeMeans.UNKNOWN, "?"), ["as it is"]),
-        (ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("CKPT={checkpoint}",)), ["CKPT={checkpoint}", "as it is"]),
+        (ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("CKPT={checkpoint}",)), ["as it is", "CKPT={checkpoint}"]),
         (ResumeWay(ResumeMeans.NONE, "?", trial_arguments=("--from={checkpoint}",)), ["--from={checkpoint}"]),
         (ResumeWay(ResumeMeans.NONE, "begins at the start"), []),
         (ResumeWay(ResumeMeans.NEWEST, "its source"), []),
@@ -276,3 +276,21 @@ def test_a_call_of_submitit_is_tried_under_the_id_by_which_it_is_looked_up(line:
     assert requeue_words(job) == (
         "it is a job of submitit, which runs again under its own id alone: scontrol requeue 3" if own else ""
     )
+
+
+@pytest.mark.parametrize(
+    ("removed", "texts", "proven"),
+    [
+        ((), ("resuming from ckpt/last.pt\nstep 41 loss 2.5\n",), True),
+        ((), ("warming up\n",), False),  # nothing tells that it went on from it
+        (("/w/ckpt/last.pt",), ("resuming from ckpt/last.pt\nstep 41 loss 2.5\n",), False),
+        ((), ("step 0 loss 9.5\nstep 1 loss 9.4\nstep 2 loss 9.3\n",), False),
+    ],
+)
+def test_a_run_that_keeps_one_file_may_save_over_it_once_it_has_gone_on_from_it(
+    removed: tuple[str, ...], texts: tuple[str, ...], proven: bool
+) -> None:
+    last = Checkpoint(Path("/w/ckpt/last.pt"), 40, Format.PLAIN, 3000, SAVED, healthy=True, problems=())
+    answer = TrialAnswer("", None, 30.0, ("/w/ckpt/last.pt",), (), ("/w/ckpt/last.pt",), texts, removed)
+    held = Inventory(Path("/w/ckpt"), (last,), (), entries=(Entry(last.path, 40, Format.PLAIN, {}),))
+    assert judge_trial(answer, last, held).proven is proven

@@ -175,9 +175,11 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         )
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
-    # with a variable or an argument of its own a script most likely does nothing without it
     # a command is asked first: it takes a moment, and most leave nothing to try
-    return (*commands, *(*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS])
+    # what its owner wrote down goes before a start as it is, and that before guesses: a script that goes on by itself would seem to
+    # do so by any variable that it is given, and one that names another folder spoils its saves
+    guesses = [trial for trial in by_hand if trial not in documented]
+    return (*commands, *(*documented, *as_it_is, *guesses)[:MOST_TRIALS])
 
 
 def trial_for(trial: TrialWay, job: Job, spec: JobSpec, checkpoint: Checkpoint) -> TrialWay | str:
@@ -388,6 +390,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     if saved is not None and (saved <= checkpoint.step or (saved > checkpoint.step + max(gap, 1) and not evidence)):
         return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}", refuted=True)
     if _is_lost(answer, checkpoint) and saved is None:
+        if evidence and _is_saved_over(answer, checkpoint):
+            return TrialVerdict(True, f"it read {read}; {evidence}; then it saved over {checkpoint.path.name}, as each save does")
         lost = f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything"
         return TrialVerdict(False, lost, refuted=True)
     if saved is None and (lost_name := _lost_beside(answer, inventory)):
@@ -443,6 +447,12 @@ def removed_besides(answer: TrialAnswer, folder: Path) -> str:
 
 def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
     return any(Path(path).is_relative_to(checkpoint.path) or checkpoint.path.is_relative_to(path) for path in answer.changed)
+
+
+def _is_saved_over(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
+    """Tell whether a checkpoint is a file that each save replaces (its name tells no step), and was written anew and is there."""
+    gone = any(checkpoint.path.is_relative_to(lost) for lost in answer.removed)
+    return str(checkpoint.path) in answer.changed and not gone and step_in_name(checkpoint.path.name) is None
 
 
 def _end(answer: TrialAnswer) -> str:
