@@ -50,6 +50,8 @@ MOST_SCRIPTS = 6
 LATE = timedelta(minutes=2)
 """After the end of a job its last lines may still be on their way; a file written later than that is another job's."""
 STREAMS = (LogOrigin.OUTPUT, LogOrigin.ERROR)
+WRITTEN_BY_SLURM = (*STREAMS, LogOrigin.STEP)
+"""Files in which Slurm itself says that it ended an attempt."""
 
 
 class LogFileState(StrEnum):
@@ -440,11 +442,11 @@ def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
 def _behind_mark(job: Job, file: LogFile, pattern: LogPattern, marks: Sequence[LogMark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
     begin = first_own_byte(job, file.path, file.inode, file.size_bytes, pattern=pattern.path, marks=marks)
-    if begin is None and pattern.origin in STREAMS and (begin := end_of_attempt_before(job, file.path)) is not None:
+    if begin is None and pattern.origin in WRITTEN_BY_SLURM and (begin := end_of_attempt_before(job, file.path)) is not None:
         return replace(file, begin=begin, sure=False, note=f"behind byte {begin:,}, where Slurm ended the attempt before")
     if begin is None:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
-    if pattern.origin in STREAMS and begin < file.size_bytes:
+    if pattern.origin in WRITTEN_BY_SLURM and begin < file.size_bytes:
         # the mark is as old as the last look: what ended the attempt before was written later
         begin = max(begin, end_of_attempt_before(job, file.path, dated=True) or 0)
     return replace(file, begin=begin, note=f"what stands behind byte {begin:,} is this attempt's" if begin else "")

@@ -162,3 +162,13 @@ def test_a_second_attempt_is_diagnosed_by_its_own_lines(tmp_path: Path) -> None:
     job = replace(job, state=JobState.FAILED, ended=AGAIN + timedelta(seconds=1), exit_code=1)
     case = Case.from_parts(job.log, "", "", None, job, None).with_logs(job_logs(job))
     assert diagnose(case, Knowledge.load()).reason == "model_loading_error"
+
+
+def test_the_file_of_a_step_that_is_appended_to_begins_behind_slurms_end_as_well(tmp_path: Path) -> None:
+    before = ticks(10, 170) + requeue_line(-9, "STEP 812.0")
+    write(tmp_path / "batch.out", "", AGAIN + timedelta(seconds=1))
+    write(tmp_path / "log_812_0.out", before + "building the index\n", AGAIN + timedelta(seconds=1))
+    script = 'srun --open-mode=append --output "log_%j_%t.out" python3 train.py'
+    job = job_in(tmp_path, script, log=tmp_path / "batch.out", attempt=1, started=AGAIN, nodes=("gpu001",))
+    step = next(file for file in job_logs(job).files if file.path.name == "log_812_0.out")
+    assert (step.begin, step.sure) == (len(before), False)
