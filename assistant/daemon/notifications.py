@@ -195,6 +195,8 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
+    if diagnosis is None and incident.state is IncidentState.CLOSED:
+        return None  # it was settled before anybody had to look: a job that was stopped here, say
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
     title = f"{_subject(incident, store)}: {_reason_words(reason, incident)} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
