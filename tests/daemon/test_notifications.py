@@ -91,7 +91,7 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
-def test_an_incident_that_was_settled_before_anybody_looked_is_told_to_nobody(store: Store, night: Night, clock: JumpingClock) -> None:
+def test_an_incident_that_was_settled_before_it_was_read_is_told_to_nobody(store: Store, night: Night, clock: JumpingClock) -> None:
     place = Place()
     worker = courier(store, place)
     incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, "4", None, clock.now(), {"name": "ppo"}))
