@@ -251,6 +251,33 @@ def _line_of(program: JobProgram, name: str, value: str, read: Callable[[str], s
     return ""
 
 
+_MINUTES = re.compile(
+    r"(?:^\s{0,8}#SBATCH\s[^\n]{0,400}?|\bsbatch\s[^\n]{0,400}?)(?:--time[= ]|-t\s{0,4})(\d{1,4}):([0-5]\d)(?![:\d])", re.MULTILINE
+)
+"""A limit of two parts, which sbatch takes for minutes and seconds. Source: sbatch(1), --time."""
+MOST_MEANT_S = 3600
+
+
+def with_time_limit(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return the diagnosis of a job that its limit ended with that limit, and what its two parts mean; any other as it is."""
+    limit_s = job.spec.time_limit_s if job is not None and job.spec is not None else None
+    if job is None or job.spec is None or diagnosis.reason != "time_limit" or not limit_s:
+        return diagnosis
+    words = f"Its limit was {limit_words(limit_s)}."
+    match = next((match for match in _MINUTES.finditer(job.spec.script) if int(match[1]) * 60 + int(match[2]) == limit_s), None)
+    if match is not None and limit_s < MOST_MEANT_S:
+        meant = f"{match[1]}:{match[2]}"
+        words += f" `{meant}` is {limit_words(limit_s)} for sbatch, which reads minutes:seconds: {meant} hours are {meant}:00."
+        return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{words} {diagnosis.advice}")
+    return replace(diagnosis, summary=f"{diagnosis.summary} {words}")
+
+
+def limit_words(seconds: int) -> str:
+    """Return a limit in days, hours, minutes and seconds, the two largest parts that it has."""
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in [part for part in parts if part[0]][:2]) or "0 s"
+
+
 ORDINARY_CODES = (None, 0, 1)
 """Exit codes that any program ends with."""
 EXIT_CALLS = ("exit", "_exit", "SystemExit")
