@@ -182,12 +182,13 @@ def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") ->
         return ""
     names = ", ".join(f"{dependent.id} ({dependent.name} of {dependent.user})" for dependent in waiting[:_MOST_TOLD])
     more = f" and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
-    remedy = f"scancel {waiting[0].id}, or let it wait for another job"
-    if successor:
-        try:
-            remedy = "; ".join(scheduler.command_lines("move_dependent", waiting[0].id, ended, successor))
-        except (ToolError, Unavailable) as error:
-            remedy = f"let it wait for {successor} ({error})"
+    waiting_id = waiting[0].id
+    try:
+        remedy = "; ".join(scheduler.command_lines("move_dependent", waiting_id, ended, successor or "NEW"))
+    except (ToolError, Unavailable) as error:
+        remedy = f"let it wait for {successor or 'the job with which the run goes on'} ({error})"
+    if not successor:
+        remedy = f"once the run goes on as job NEW, {remedy}, or scancel {waiting_id} where it is not wanted any more"
     return f"; {names}{more} wait for job {ended} to end well and never begin as they are: {remedy}"
 
 
