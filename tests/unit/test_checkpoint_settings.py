@@ -84,6 +84,17 @@ def test_nothing_is_said_where_no_setting_of_the_model_differs(
     assert with_checkpoint_settings(before, job) == before
 
 
+def test_settings_in_a_folder_of_the_checkpoint_count_as_well(tmp_path: Path) -> None:
+    write(tmp_path / "big.yml", "num-layers: 4\nhidden-size: 160\n", START - timedelta(seconds=5))
+    saved = tmp_path / "ckpt/global_step60"
+    write(saved / "configs/small.yml", '"num-layers": 2\n"hidden-size": 96\n', START - timedelta(minutes=9))
+    write(saved / "mp_rank_00_model_states.pt", "x", START - timedelta(minutes=9))
+    job = failed(tmp_path, "python fit.py --config big.yml", "Loading checkpoint ckpt/global_step60\n" + MISMATCH)
+    advice = with_checkpoint_settings(BEFORE, job).advice
+    assert f"was made with num_layers 2 and hidden_size 96 ({saved}/configs/small.yml)" in advice
+    assert f"hidden_size 160 ({tmp_path}/big.yml:2)" in advice
+
+
 def test_a_cut_off_settings_file_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path / "config.yaml", CONFIG, START - timedelta(seconds=5))
     write(tmp_path / "out/logs/checkpoint-40/config.json", '{"hidden_size": 96, ', START - timedelta(minutes=9))

@@ -29,12 +29,15 @@ REASONS = frozenset({"model_loading_error", "runtime_error", "value_error", "key
 MISFIT = re.compile(
     r"size mismatch|state_dict|(?:missing|unexpected) key|shape mismatch|shapes? .{0,40}(?:differ|not match)", re.IGNORECASE
 )
-SETTINGS_FILES = (
-    "config.json", "args.json", "hparams.yaml", "hparams.json", "params.json", "model_config.json", "model_config.yaml",
-    "config.yaml", "config.yml", "train_config.json", "train_config.yaml", "adapter_config.json", "hyper_parameters.json",
-    "model_args.json", "meta.json", "metadata.json",
-)  # fmt: skip
+SETTINGS_NAME = re.compile(
+    r"(?:[\w.-]{0,40}(?:config|args|hparam|hyper|param|model|settings|meta)[\w.-]{0,40}|neox|[\w-]{1,40}\.ya?ml)(?:\.(?:json|ya?ml|toml))?",
+    re.IGNORECASE,
+)
 """Names under which frameworks and people keep a model's settings beside its weights."""
+OTHER_NAME = re.compile(r"tokenizer|special_tokens|generation|trainer_state|\.index\.|dataset|preprocessor", re.IGNORECASE)
+SUFFIXES = frozenset((".json", ".yaml", ".yml", ".toml"))
+SUBFOLDERS = ("", "configs", "config", "conf", ".hydra")
+MOST_SETTINGS = 8
 MOST_ABOVE = 2
 """Folders above a checkpoint that are looked into."""
 MOST_CHECKPOINTS, MOST_BELOW, MOST_SHOWN = 8, 2, 4
@@ -111,7 +114,7 @@ def misfit_of(job: Job, programs: Sequence[JobProgram], texts: Sequence[str], re
     own_files = {option.file for program in programs for option in program.settings if option.file}
     for checkpoint in dict.fromkeys(_named_paths(job, programs, texts)):
         folders = [checkpoint, *checkpoint.parents][: MOST_ABOVE + 1]
-        for path in (folder / name for folder in folders for name in SETTINGS_FILES):
+        for path in (path for folder in folders for path in _settings_in(folder)):
             if str(path) in own_files:
                 continue
             written = _written(path)
@@ -120,6 +123,21 @@ def misfit_of(job: Job, programs: Sequence[JobProgram], texts: Sequence[str], re
             if differences and written is not None:
                 return Misfit(checkpoint, path, differences, written)
     return None
+
+
+def _settings_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder, and of its folders for configurations, that may hold settings of a model."""
+    for name in SUBFOLDERS:
+        try:
+            entries = within(LOOK_S, partial(list_folder, folder / name), str(folder / name))
+        except (OSError, InputError):
+            continue
+        fitting = [
+            entry
+            for entry in entries
+            if entry.suffix in SUFFIXES and SETTINGS_NAME.fullmatch(entry.name) and not OTHER_NAME.search(entry.name)
+        ]
+        yield from fitting[:MOST_SETTINGS]
 
 
 def differing(saved: Iterable[tuple[str, str]], programs: Sequence[JobProgram]) -> tuple[Difference, ...]:
