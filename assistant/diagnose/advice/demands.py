@@ -161,6 +161,19 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "Correct the name, or add it where it is looked for: {pair}",
     ),
+    (
+        re.compile(
+            r"\bin [`']?\[(?:\.data\.frame|\.data\.table|\[)?[`']?\((?P<what>[\w.$]{1,60}),.{0,200}undefined columns selected"
+        ),
+        "Correct the names of the columns that are taken of {what}: names({what}) shows those that it has",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>(?:[Aa]tom ?type|[Kk]eyword|[Pp]arameter|[Vv]ariable|[Oo]ption|[Ff]ile|[Rr]esidue|[Ee]ntry|[Ff]ield|[Cc]olumn"
+            rf"|[Mm]odule|[Ss]ymbol|[Ff]unction|[Cc]ommand) {_MATTER}) (?:is |was |could )?not (?:be )?(?:found|defined|recognized|known){_END}"
+        ),
+        "Correct {what} where it is given, or add what defines it: it is not known",
+    ),
 )
 """Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
 _VERB = re.compile(
@@ -172,6 +185,8 @@ _NO_THING = re.compile(
     re.IGNORECASE,
 )
 """Words by which a complaint names nothing."""
+_OF_RECORD = re.compile(r"['\"]\s*:\s")
+"""Behind the key of a JSON object or a dictionary."""
 _COMPARES = re.compile(r" (?:[=!<>]=|[<>]) ")
 """What C++ checks print as expected: a condition, of which no side can be brought to the other by its words."""
 _RELATION = re.compile(
@@ -190,8 +205,8 @@ _INSTALLS, _PIP = re.compile(r"\bInstall ([A-Za-z][\w-]*)"), re.compile(r"pip3? 
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
-_STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
-"""The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
+_STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): |^-{2,3}> FOAM FATAL (?:IO )?ERROR: ?(?:\([\w-]{1,40}\))? ?|^Error in routine \w{1,60} \(-?\d{1,9}\): ?|^Fatal error: ?|^(?:\w{1,30} ){0,3}(?:pipeline|workflow|analysis|stage|step|run) failed: ")
+"""The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `, and the step that a program says failed."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
@@ -214,8 +229,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
-        if groups.get("what", "x")[:1] in ".,;:)":
-            continue  # it begins within a quotation
+        if (groups.get("what") or "x")[:1] in ".,;:)" or _OF_RECORD.search(groups.get("what", "")):
+            continue  # it begins within a quotation, or is the key of a record
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
         if any(_VERB.search(groups.get(name, "")) for name in ("what", "part", "first", "second")):

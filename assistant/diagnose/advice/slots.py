@@ -22,6 +22,7 @@ from assistant.diagnose.advice.decisive import (
     fields_of_row,
     file_not_opened,
     first_nan,
+    gpu_shared,
     gpus_shown,
     handed_over,
     hosts_apart,
@@ -38,6 +39,7 @@ from assistant.diagnose.advice.decisive import (
     text_setting,
 )
 from assistant.diagnose.advice.near_names import known_folder
+from assistant.diagnose.advice.path_state import path_without_space
 from assistant.diagnose.advice.standing import rate_lowered
 from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
 from assistant.diagnose.answer import cut
@@ -50,7 +52,6 @@ from assistant.diagnose.readers.expressions import (
     absolute_part,
     assigned,
     called,
-    needs_python_3,
     operands_of,
     subject_named_in,
     subject_of,
@@ -67,6 +68,7 @@ from assistant.diagnose.readers.origin import (
     source_of,
 )
 from assistant.diagnose.readers.tracebacks import Episode, Raised
+from assistant.diagnose.readers.versions_of_python import version_slots
 from assistant.records import Citation, Diagnosis
 from assistant.recover.checkpoints.place import saved_into
 
@@ -137,7 +139,7 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 _SENTENCES = frozenset(
-    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values"}
+    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values", "channels", "gpu_shared"}
 )
 """Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
 NO_FILE = frozenset({"<unknown>", "<string>"})
@@ -176,6 +178,8 @@ def slots_of(
     slots |= _of_settings(text, origin, cited, facts)
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
+    if "No space left" in text:
+        slots |= path_without_space(text)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | handed_over(text, origin)
         if not (slots["subject"] and origin.own):
@@ -186,9 +190,11 @@ def slots_of(
             slots["parsed_text"] = source_of(frame, facts)
         else:
             slots |= {"parsed": f"{frame.file}:{frame.line}", "parsed_code": source_of(frame, facts)} if not frame.function else {}
-        slots |= {"newer": source_of(frame, facts)} if needs_python_3(source_of(frame, facts)) else {}
+        slots |= version_slots(text, source_of(frame, facts))
     elif _PARSED.search(text) and origin is not None and not origin.function:
-        slots |= {"parsed": origin.place, "parsed_code": origin.code, "newer": origin.code if needs_python_3(origin.code) else ""}
+        slots |= {"parsed": origin.place, "parsed_code": origin.code} | version_slots(text, origin.code)
+    elif "TypeError" in text and origin is not None:
+        slots |= version_slots(text, origin.deepest or origin.code) | {"parsed": origin.place}
     if not facts.points and not facts.progress.steps:
         slots |= {"service": "service", "start": "before the first step"}
     if program.kind in _KINDS:
@@ -234,6 +240,7 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
     """Return what other lines of the log decide: the batch system, GPUs and processes, settings that are text, lost options."""
     system = batch_system(facts)
     slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "job_record": record_command(facts)}
+    slots["gpu_shared"] = gpu_shared(facts)
     if _OF_GPUS.search(text):
         slots |= {"gpus_shown": gpus_shown(facts), "processes": processes_started(facts)}
     elif _OF_MEMORY.search(text) or "exceeded" in text:

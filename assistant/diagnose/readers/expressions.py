@@ -24,7 +24,6 @@ _NO_LITERAL = re.compile(r"(?<=[\w)\]])\[(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])
 _NO_NAME = re.compile(r"(?<=[\w)\]])\[(?!\s*['\"][^'\"]*['\"]\s*\])")
 _ANY = re.compile(r"(?<=[\w)\]])\[")
 """Brackets that hold no literal, such that hold no text in quotes, and all."""
-_NEWER = (ast.JoinedStr, ast.NamedExpr, ast.AsyncFunctionDef, ast.AnnAssign, ast.Nonlocal)
 _NEVER = frozenset({"return", "in", "not", "and", "or", "if", "else", "for", "is", "lambda", "assert", "await", "yield", "from"})
 
 
@@ -40,20 +39,6 @@ def marked(source: str, marks: str) -> str:
     start, end = len(marks) - len(marks.lstrip()), len(marks.rstrip())
     part = source[start:end].strip()
     return part if part and part != source.strip() and len(part) <= LONGEST_QUOTED else ""
-
-
-def needs_python_3(source: str) -> bool:
-    """Tell whether a line is valid as it stands and has what only Python 3 knows: annotations, f-strings, `:=`, `async`."""
-    for body in (source, f"{source}\n    pass"):
-        try:
-            tree = syntax_tree(body)
-        except UNPARSED:
-            continue
-        return any(
-            isinstance(node, _NEWER) or getattr(node, "returns", None) or getattr(node, "annotation", None)
-            for node in ast.walk(tree)
-        )
-    return False
 
 
 def receiver(source: str, attribute: str) -> str:
