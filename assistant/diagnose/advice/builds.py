@@ -26,13 +26,13 @@ LINES_OF_BUILD = 5000
 """Lines before the cited error among which the first of the same build stands."""
 _PLACED = re.compile(
     r"(?:^|\s)(?P<file>[\w./+-]{1,200}\.\w{1,5})(?::(?P<line>\d{1,6})(?::\d{1,5})?|\((?P<cuda>\d{1,6})\)): "
-    r"(?:fatal |syntax )?(?:error(?: #\d{1,6})?: |(?=undefined: ))(?P<words>.+)"
+    r"(?:fatal |syntax )?(?:error(?: #\d{1,6})?: |(?=undefined: ))(?P<words>(?!\(-\d).+)"
 )
 _GFORTRAN = re.compile(r"^(?:Fatal )?Error: (?P<words>.+)")
 _RUST = re.compile(r"^error(?:\[E\d{4}\])?: (?P<words>.+)")
 _ABOVE = re.compile(r"^(?P<file>[\w./+-]{1,200}\.[fF]\w{0,3}):(?P<line>\d{1,6})[:.]")
 _BELOW = re.compile(r"^\s*--> (?P<file>[\w./+-]{1,200}):(?P<line>\d{1,6})")
-_CODE = re.compile(r"^\s{0,8}(?P<line>\d{1,6}) \| (?P<code>.*\S)")
+_CODE = re.compile(r"^\s{0,8}(?P<line>\d{1,6}) {1,4}\| (?P<code>.*\S)")
 _QUOTE = r"[‘'`\"]"
 _ASKS = (
     (re.compile(rf"did you mean {_QUOTE}(?P<name>[^’'`\"]{{1,80}})"), "It may be meant as `{name}`."),
@@ -78,10 +78,12 @@ def build_account(cited: Citation, facts: Facts) -> str:
     errors = compile_errors(cited, facts)
     if not errors:
         return ""
-    first, others = errors[0], len({(error.place, error.words) for error in errors}) - 1
+    first, further = errors[0], len({(error.place, error.words) for error in errors}) - 1
+    if first.words.startswith("#error"):
+        return ""  # it refuses the compiler or its options, and the source is right
     code = f" It reads `{cut(first.code, SHOWN_OF_CODE)}`." if first.code else ""
     ask = next((f" {words.format(**match.groupdict())}" for pattern, words in _ASKS if (match := pattern.search(first.words))), "")
-    also = f" The compiler has {others} more error{'s' * (others > 1)}, some of which that one may have made." if others else ""
+    also = f" The compiler has {further} more error{'s' * (further > 1)}, some of which that one may have made." if further else ""
     complaint = cut(first.words, SHOWN_OF_MESSAGE).rstrip(".")
     return f"Correct {first.place or 'the source'} and build it again: {complaint} (job.log:{first.number}).{code}{ask}{also}"
 

@@ -109,7 +109,7 @@ def resampled(text: str, source: str) -> dict[str, str]:
 
 
 MOST_OF_LINE, MOST_LINES = 600, 4000
-MOST_ELEMENTS, MOST_ALIKE, MOST_CHANNELS = 10**15, 3, 4
+MOST_ELEMENTS, MOST_ALIKE, MOST_CHANNELS, LEAST_SAMPLES = 10**15, 3, 4, 1000
 _STACKED = re.compile(r"\[(\d{1,9}(?:, \d{1,9}){1,5})\] at entry \d")
 _EMBEDS = re.compile(r"([\w.\[\]]{0,60}(?:[Ee]mbed\w{0,30}|\bemb\w{0,20}|\bwte|\bwpe))\(")
 _EMBEDDING = re.compile(r"torch\.embedding\(|F\.embedding\(|embedding_lookup|EmbeddingBag")
@@ -346,7 +346,7 @@ def channels_apart(text: str) -> str:
     if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]):
         return ""
     apart = [(axis, *pair) for axis, pair in enumerate(zip(*shapes, strict=True)) if pair[0] != pair[1]]
-    if len(apart) != 1 or max(apart[0][1:]) > MOST_CHANNELS or len(shapes[0]) < 2:
+    if len(apart) != 1 or max(apart[0][1:]) > MOST_CHANNELS or math.prod(shapes[0]) < LEAST_SAMPLES:
         return ""
     axis, first, second = apart[0]
     numbers = f"axis {axis} has {first} in one and {second} in the other"

@@ -20,7 +20,7 @@ _NAMES = re.compile(
     r"(?P<fpe>SIGFPE|[Ff]loating[ -]point exception|signal 8\b)|(?P<ill>SIGILL|[Ii]llegal instruction|signal 4\b)"
     r"|(?P<segv>SIGSEGV|[Ss]egmentation fault|signal 11\b)"
 )
-_WHAT = {
+_SIGNALS = {
     "fpe": (
         "a floating-point exception (SIGFPE: a division by 0, an overflow or an invalid number, in a build that traps them)",
         "print the values that go into that line, for one of them is 0, too large or was never set; a build without traps "
@@ -54,7 +54,7 @@ _PROCESS = re.compile(r"^\[[\w.-]{1,80}:(\d{2,9})[\]:]|\btid:(\d{2,9})\b")
 LINES_BEHIND, LINES_BEFORE, MOST_OF_LINE = 400, 400, 500
 
 
-class Frame(NamedTuple):
+class NativeFrame(NamedTuple):
     """A frame of machine code."""
 
     function: str
@@ -64,36 +64,36 @@ class Frame(NamedTuple):
 
 def crash_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
     """Return where a program crashed and how to find out why, and whether a start would meet it again; empty for other lines."""
-    named = _NAMES.search(cited.text[:MOST_OF_LINE]) if cited.rule in SIGNALS and cited.file == "job.log" else None
-    if named is None or named.lastgroup is None:
+    signal = _NAMES.search(cited.text[:MOST_OF_LINE]) if cited.rule in SIGNALS and cited.file == "job.log" else None
+    if signal is None or signal.lastgroup is None:
         return "", False
-    what, why = _WHAT[named.lastgroup]
+    title, origin = _SIGNALS[signal.lastgroup]
     frame = next(_frames(cited, facts), None)
-    where = f" in {frame.function}{f' ({frame.place})' if frame.place else ''}" if frame is not None else ""
+    function = f" in {frame.function}{f' ({frame.place})' if frame.place else ''}" if frame is not None else ""
     count = len(_processes(cited, facts))
     on = f" on {count} processes" if count > 1 else ""
     find = "build it with -g and the checks of the compiler (-fcheck=all -fbacktrace, -check bounds -traceback, -fsanitize=address)"
-    known = frame is not None and re.search(r":\d", frame.place)
-    finding = "" if known or named.lastgroup == "ill" else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
+    has_line = frame is not None and re.search(r":\d", frame.place)
+    finding = "" if has_line or signal.lastgroup == "ill" else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
     same = count > 1 or not facts.progress.lines
-    again = " Where the same input crashed there before, a newer version of the program or another compiler is the next try." if same else ""
-    return f"The program crashed by {what}{where}{on}: {why}.{finding}{again}", named.lastgroup != "segv" or same
+    next_try = " Where the same input crashed there before, a newer version of the program or another compiler is the next try." if same else ""
+    return f"The program crashed by {title}{function}{on}: {origin}.{finding}{next_try}", signal.lastgroup != "segv" or same
 
 
-def _frames(cited: Citation, facts: Facts) -> Iterator[Frame]:
+def _frames(cited: Citation, facts: Facts) -> Iterator[NativeFrame]:
     """Yield the frames of the program itself, the innermost first."""
     lines = facts.between(max(1, cited.line - LINES_BEFORE), cited.line + LINES_BEHIND)
-    behind = [line for line in lines if line.number > cited.line]
-    for at, line in enumerate([*behind, *(line for line in lines if line.number < cited.line)]):
+    following = [line for line in lines if line.number > cited.line]
+    for at, line in enumerate([*following, *(line for line in lines if line.number < cited.line)]):
         match = next((match for pattern in _FRAMES if (match := pattern.search(line.text[:MOST_OF_LINE])) is not None), None)
         if match is None or _RUNTIME.match(match["function"]) or match["function"].startswith("Unknown"):
             continue
         groups = match.groupdict(default="")
-        below = _BELOW.match(behind[at + 1].text) if at + 1 < len(behind) else None
+        below = _BELOW.match(following[at + 1].text) if at + 1 < len(following) else None
         place = below["place"] if below is not None else groups.get("place", "")
         place = f"{place}:{groups['number']}" if groups.get("number") and place else place
         place = "" if "?" in place or place.endswith(":0") else place
-        yield Frame(_function(groups["function"]), place or groups.get("image", "").rpartition("/")[2])
+        yield NativeFrame(_function(groups["function"]), place or groups.get("image", "").rpartition("/")[2])
 
 
 def _function(name: str) -> str:
@@ -110,5 +110,5 @@ def _function(name: str) -> str:
 
 def _processes(cited: Citation, facts: Facts) -> set[str]:
     lines = facts.between(max(1, cited.line - LINES_BEFORE), cited.line + LINES_BEHIND)
-    told = (line.text[:MOST_OF_LINE] for line in lines if _NAMES.search(line.text[:MOST_OF_LINE]))
-    return {next(filter(None, match.groups())) for text in told if (match := _PROCESS.search(text)) is not None}
+    signal_lines = (line.text[:MOST_OF_LINE] for line in lines if _NAMES.search(line.text[:MOST_OF_LINE]))
+    return {next(filter(None, match.groups())) for text in signal_lines if (match := _PROCESS.search(text)) is not None}

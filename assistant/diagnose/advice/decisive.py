@@ -172,7 +172,7 @@ def gpus_shown(facts: Facts) -> str:
 def gpu_shared(facts: Facts) -> str:
     """Return how many processes the last attempt says that share one GPU, with its line; empty where it says it of none."""
     by_device: dict[str, set[str]] = {}
-    shown = 0
+    last_line = 0
     for line in facts.lines:
         text = line.text[:MOST_OF_LINE]
         if line.number < facts.progress.leg or "evice" not in text and "GPU" not in text:
@@ -181,11 +181,11 @@ def gpu_shared(facts: Facts) -> str:
             return f"{match[1]} processes share one (job.log:{line.number})"
         if match := _GPU_OF_PROCESS.search(text):
             by_device.setdefault(match[1], set()).add(match[2])
-            shown = line.number
+            last_line = line.number
         if (match := _GPUS_OF_TASKS.search(text)) and (count := max(match[1].count(f":{number}") for number in "01234567")) > 1:
             return f"{count} processes share one (job.log:{line.number})"
     most = max((len(processes) for processes in by_device.values()), default=0)
-    return f"{most} processes share one (job.log:{shown})" if most > 1 else ""
+    return f"{most} processes share one (job.log:{last_line})" if most > 1 else ""
 
 
 def processes_started(facts: Facts) -> str:

@@ -85,5 +85,5 @@ def _words(text: str) -> set[str]:
 
 def _alike(word: str, words: set[str]) -> bool:
     return word in words or any(
-        len(word) >= LEAST_ALIKE and other.startswith(word[: max(LEAST_ALIKE, len(word) - 3)]) for other in words
+        len(word) >= LEAST_ALIKE and alike.startswith(word[: max(LEAST_ALIKE, len(word) - 3)]) for alike in words
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.standing import EXIT_CODES
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.records import Citation
@@ -32,8 +33,6 @@ _TELLS = re.compile(r"rror\b|ERROR|[Ff]atal|FATAL|EXIT|[Cc]annot|[Cc]an't|[Nn]o 
 _WROTE = re.compile(r"\b(?:wrote|written|writing|saved?|saving|created?|output)\b.{0,40}", re.IGNORECASE)
 _REMOVES = "Removing output files of failed"
 _CONTAINER = re.compile(r"(?P<tool>singularity|apptainer|docker|podman) +(?:exec|run)\b.{0,4000}?(?P<image>\S{1,200}\.(?:sif|simg|img))")
-_CODES = {"137": " (SIGKILL, mostly for want of host memory)", "127": " (a command that is not on the PATH)",
-          "126": " (a program that may not be executed)", "139": " (SIGSEGV)", "140": " (the time limit of the batch system)"}  # fmt: skip
 
 
 class FailedRule(NamedTuple):
@@ -66,8 +65,8 @@ def workflow_account(cited: Citation, facts: Facts) -> str:
 def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
     files = _listed(_paths(re.findall(r"`([^`]{1,200})`", cited.text)[:1] or _below(cited, facts)))
     removed = _removed(cited, facts)
-    made = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
-    wrote = f" It did make {_listed(removed)}." if removed else f" What it printed: {cut(made, SHOWN_OF_COMMAND)}." if made else ""
+    printed = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
+    wrote = f" It did make {_listed(removed)}." if removed else f" What it printed: {cut(printed, SHOWN_OF_COMMAND)}." if printed else ""
     return (
         f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
         f"output: let it write exactly that name in the folder that the rule expects, or correct the output there.{wrote} To wait "
@@ -79,11 +78,11 @@ def _not_there(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: 
     lines = rule.sections.get("affected files") or [text for text in _below(cited, facts) if ":" not in text]
     files = _listed(_paths(lines))
     cards = ", ".join(line.strip() for line in rule.sections.get("wildcards", []) if line.strip())
-    what = f"{files}, which {of_rule}{at} takes as its input" if files else f"the input of {of_rule}{at}"
-    asked = f" It is asked for with {cards}." if cards else ""
+    files_of_rule = f"{files}, which {of_rule}{at} takes as its input" if files else f"the input of {of_rule}{at}"
+    wildcards = f" It is asked for with {cards}." if cards else ""
     return (
-        f"There is no {what}, and no rule makes it: put it there, or correct its path, its name or the list of samples that it is "
-        f"made of.{asked}"
+        f"There is no {files_of_rule}, and no rule makes it: put it there, or correct its path, its name or the list of samples that it is "
+        f"made of.{wildcards}"
     )
 
 
@@ -95,19 +94,20 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     log = next((match["file"] for text in block if (match := _LOG.match(text)) is not None), "")
     code = next((match["code"] or match["told"] for text in block if (match := _EXIT.search(text)) and not match["bare"]), "")
     code = code or next((line.strip() for line in rule.sections.get("command exit status", []) if line.strip().isdigit()), "")
-    status = f" with exit status {code}{_CODES.get(code, '')}" if code not in ("", "1") else ""
+    status = f" with exit status {code}" if code not in ("", "1") else ""
+    means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
     image = next((match for text in block if (match := _CONTAINER.search(text[: 2 * MOST_OF_LINE])) is not None), None)
     inside = f", inside its container ({image['tool']} exec {image['image']}), where its programs and packages have to be" if image else ""
     folder = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
     if log:
-        return f"The command of {of_rule} failed{status}, and what it printed is in {log}: read that file first."
+        return f"The command of {of_rule} failed{status}, and what it printed is in {log}: read that file first.{means}"
     if folder:
-        return f"The command of {of_rule} failed{status}: read .command.err and .command.log in {folder}, and run .command.run there."
+        return f"The command of {of_rule} failed{status}: read .command.err and .command.log in {folder}, and run .command.run there.{means}"
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
     return (
         f"The command of {of_rule} failed{status}, and what it printed is not in this log: run it by hand{run}{inside}, or give the "
-        "rule a `log:` that takes its output, and read the message there. Nothing can be mended before that is known."
+        f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
     )
 
 
@@ -116,7 +116,7 @@ def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
     around = facts.between(max(1, cited.line - LINES_ABOVE), cited.line + LINES_OF_BLOCK)
     after = [line for line in around if line.number >= cited.line]
     texts = [cited.text, *(line.text for line in after[1:6]), *(line.text for line in reversed(around) if line.number < cited.line)]
-    named = next((match for text in texts if (match := _NAME.search(text[:MOST_OF_LINE])) is not None), None)
+    name_match = next((match for text in texts if (match := _NAME.search(text[:MOST_OF_LINE])) is not None), None)
     at = next((match for text in texts if (match := _AT.search(text[:MOST_OF_LINE])) is not None), None)
     sections: dict[str, list[str]] = {}
     errors: list[tuple[int, str]] = []
@@ -133,7 +133,7 @@ def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
             sections.setdefault(field, []).append(text)
             if field == "command error" and _TELLS.search(text):
                 errors.append((line.number, text.strip()))
-    name = (named["name"] or named["job"]).rstrip(":") if named is not None else ""
+    name = (name_match["name"] or name_match["job"]).rstrip(":") if name_match is not None else ""
     return FailedRule(name, f"{at['file']}:{at['line']}" if at is not None else "", sections, errors)
 
 
