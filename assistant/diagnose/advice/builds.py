@@ -46,7 +46,7 @@ _ASKS = (
     ),
     (re.compile(r"borrow of moved value|use of moved value"), "Clone the value, or hand over a reference (`&`) where it is moved."),
     (
-        re.compile(r"was not declared in this scope|undeclared|undefined: |cannot find symbol|no IMPLICIT type|not found in this scope"),
+        re.compile(r"was not declared in this|undeclared|undefined: |cannot find symbol|no IMPLICIT type|not found in this scope"),
         "Declare or import that name before, or correct it.",
     ),
     (
@@ -98,8 +98,12 @@ def compile_errors(cited: Citation, facts: Facts) -> list[CompileError]:
     """Return the errors of a compiler up to the cited one and shortly behind it, in their order."""
     start = max(facts.progress.leg, cited.line - LINES_OF_BUILD, 1)
     lines = facts.between(start, cited.line + LINES_OF_BUILD)
-    return [error for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text
-            for error in _read(line, lines[max(0, at - LINES_ABOVE) : at], lines[at + 1 : at + 1 + LINES_BELOW], facts)]  # fmt: skip
+    telling = [at for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text]
+    return [
+        error
+        for at in telling
+        for error in _read(lines[at], lines[max(0, at - LINES_ABOVE) : at], lines[at + 1 : at + 1 + LINES_BELOW], facts)
+    ]
 
 
 def _read(line: Line, above: list[Line], below: list[Line], facts: Facts) -> list[CompileError]:

@@ -19,17 +19,21 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"packages are not available from current channels: (?:- )?(?P<what>\S{1,80})"),
-        "Take a version of {what} that the channels have (conda search), or name the channel that has it (-c conda-forge, -c bioconda)",
+        "Take a version of {what} that the channels have (conda search), or name the channel that has it (-c "
+        "conda-forge, -c bioconda)",
     ),
     (
         re.compile(
-            r"(?P<part>password authentication failed|[Aa]ccess denied|[Aa]uthentication failed) for (?:user )?['\"](?P<what>[^'\"]{1,80})"
+            r"(?P<part>password authentication failed|[Aa]ccess denied|[Aa]uthentication failed) for (?:user "
+            r")?['\"](?P<what>[^'\"]{1,80})"
         ),
-        "Give the job the right password or key of {what} (a file such as ~/.pgpass that the node sees, a variable), or have its rights set",
+        "Give the job the right password or key of {what} (a file such as ~/.pgpass that the node sees, a "
+        "variable), or have its rights set",
     ),
     (
         re.compile(r"(?P<what>[^\s:]{1,200}): (?:cannot execute binary file|[Ee]xec format error)"),
-        "Build or take {what} for the processor of the node (file {what}, uname -m), for it is of another kind, or no whole program",
+        "Build or take {what} for the processor of the node (file {what}, uname -m), for it is of another kind, "
+        "or no whole program",
     ),
     (
         re.compile(rf"[Mm]issing (?:input )?file(?: for (?:the )?[\w ()-]{{2,80}}?)?: {{0,4}}(?P<want>[^\s:;,]{{1,200}}){_END}"),
@@ -159,8 +163,10 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>(?:[Aa]tom ?type|[Kk]eyword|[Pp]arameter|[Vv]ariable|[Oo]ption|[Ff]ile|[Rr]esidue|[Ee]ntry|[Ff]ield|[Cc]olumn"
-            rf"|[Mm]odule|[Ss]ymbol|[Ff]unction|[Cc]ommand) {_MATTER}) (?:is |was |could )?not (?:be )?(?:found|defined|recognized|known){_END}"
+            rf"(?P<what>(?:[Aa]tom ?type|[Kk]eyword|[Pp]arameter|[Vv]ariable|[Oo]ption|[Ff]ile|[Rr]esidue"
+            rf"|[Ee]ntry|[Ff]ield|[Cc]olumn"
+            rf"|[Mm]odule|[Ss]ymbol|[Ff]unction|[Cc]ommand) {_MATTER}) (?:is |was |could )?not (?:be )?(?:found"
+            rf"|defined|recognized|known){_END}"
         ),
         "Correct {what} where it is given, or add it where it is looked for: it is not there",
     ),

@@ -39,10 +39,14 @@ _SIGNALS = {
 }
 """By signal: what it is called, and what it mostly comes of."""
 _FRAMES = (
-    re.compile(r"^\s*#\d{1,3}\s+0x[0-9a-f]{2,16} in (?P<function>[^\s(]{1,200})(?:.{0,200} at (?P<place>[\w./+-]{1,200}:\d{1,6}))?"),
+    re.compile(
+        r"^\s*#\d{1,3}\s+0x[0-9a-f]{2,16} in (?P<function>[^\s(]{1,200})(?:.{0,200} at (?P<place>[\w./+-]{1,200}:\d{1,6}))?"
+    ),
     re.compile(r"^\s*\d{1,3} +0x[0-9a-f]{8,16} (?P<function>.{1,300}?\)) +(?P<place>[\w./?+-]{1,200}:\d{1,6})"),
     re.compile(r"\[ ?\d{1,3}\] (?P<image>[\w./+-]{1,300})\((?P<function>[\w.$]{1,300})\+0x"),
-    re.compile(r"^(?P<image>[\w./+-]{1,120})\s+[0-9A-F]{16}\s+(?P<function>[\w.$]{1,120})\s+(?P<number>\d{1,9})\s+(?P<place>[\w./+-]{1,120})"),
+    re.compile(
+        r"^(?P<image>[\w./+-]{1,120})\s+[0-9A-F]{16}\s+(?P<function>[\w.$]{1,120})\s+(?P<number>\d{1,9})\s+(?P<place>[\w./+-]{1,120})"
+    ),
 )
 """Frames of libgfortran and gdb, of UCX, of Open MPI and of the Intel Fortran runtime."""
 _BELOW = re.compile(r"^\s+at (?P<place>[\w./+-]{1,300}:\d{1,6})\s*$")
@@ -74,9 +78,17 @@ def crash_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
     on = f" on {count} processes" if count > 1 else ""
     find = "build it with -g and the checks of the compiler (-fcheck=all -fbacktrace, -check bounds -traceback, -fsanitize=address)"
     has_line = frame is not None and re.search(r":\d", frame.place)
-    finding = "" if has_line or signal.lastgroup == "ill" else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
+    finding = (
+        ""
+        if has_line or signal.lastgroup == "ill"
+        else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
+    )
     same = count > 1 or not facts.progress.lines
-    next_try = " Where the same input crashed there before, a newer version of the program or another compiler is the next try." if same else ""
+    next_try = (
+        " Where the same input crashed there before, a newer version of the program or another compiler is the next try."
+        if same
+        else ""
+    )
     return f"The program crashed by {title}{function}{on}: {origin}.{finding}{next_try}", signal.lastgroup != "segv" or same
 
 

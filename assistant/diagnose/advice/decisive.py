@@ -27,7 +27,11 @@ MOST_PAIRS, MOST_LOST = 4, 6
 _GPU_ROW = re.compile(r"^\|\s{1,4}(\d{1,2})\s{1,6}\S.{0,60}\b(?:On|Off|N/A)\s{0,3}\|")
 _GPU_LISTED = re.compile(r"^GPU (\d{1,2}): .{1,80}\(UUID")
 _TABLE = re.compile(r"NVIDIA-SMI \d|^\|\s{1,4}0\s|^GPU 0: ")
-_A_GPU = re.compile(r"\b(\d{1,4}) (?:(?:MPI )?proc(?:ess(?:es)?)?(?:\(s\))?|ranks?|tasks?)(?: are sharing| sharing)? (?:per|an?|each|every|one) (?:device|GPU)", re.I)
+_A_GPU = re.compile(
+    r"\b(\d{1,4}) (?:(?:MPI )?proc(?:ess(?:es)?)?(?:\(s\))?|ranks?|tasks?)(?: are sharing| sharing)? (?:per|an?"
+    r"|each|every|one) (?:device|GPU)",
+    re.I,
+)
 _GPU_OF_PROCESS = re.compile(
     r"\b(?:[Dd]evice|GPU) (?:ID )?(\d{1,2}) (?:on|for|by|to) (?:MPI )?(?:core|rank|process|task|proc)s? (\d{1,5})\b"
 )
@@ -175,7 +179,7 @@ def gpu_shared(facts: Facts) -> str:
     last_line = 0
     for line in facts.lines:
         text = line.text[:MOST_OF_LINE]
-        if line.number < facts.progress.leg or "evice" not in text and "GPU" not in text:
+        if line.number < facts.progress.leg or ("evice" not in text and "GPU" not in text):
             continue
         if (match := _A_GPU.search(text)) and int(match[1]) > 1:
             return f"{match[1]} processes share one (job.log:{line.number})"

@@ -66,7 +66,11 @@ _INSTALLS, _PIP = re.compile(r"\bInstall ([A-Za-z][\w-]*)"), re.compile(r"pip3? 
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
-_STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): |^-{2,3}> FOAM FATAL (?:IO )?ERROR: ?(?:\([\w-]{1,40}\))? ?|^Error in routine \w{1,60} \(-?\d{1,9}\): ?|^Fatal error: ?|^(?:\w{1,30} ){0,3}(?:pipeline|workflow|analysis|stage|step|run) failed: ")
+_STATUS = re.compile(
+    r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): |^-{2,3}> FOAM FATAL (?:IO )?ERROR: ?(?:\([\w-]{1,40}\))? ?|^Error in "
+    r"routine \w{1,60} \(-?\d{1,9}\): ?|^Fatal error: ?|^(?:\w{1,30} ){0,3}(?:pipeline|workflow|analysis|stage"
+    r"|step|run) failed: "
+)
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `, and the step that a program says failed."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'

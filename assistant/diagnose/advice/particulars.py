@@ -99,7 +99,8 @@ _OF_CALLS = _OF_MESSAGES - {"argument_error", "name_error", "syntax_error"}
 _OF_VALUES = frozenset({"type_error", "attribute_error", "assertion_error", "index_error"})
 """Reasons of which the value that was refused may have come in by a call, and those where a known remedy does not tell of it."""
 _ASKS = frozenset(
-    "called_process_error file_not_found_error permission_error dataset_loading_error model_loading_error os_error import_error output_file_error "
+    "called_process_error file_not_found_error permission_error dataset_loading_error model_loading_error "
+    "os_error import_error output_file_error "
     "s3_storage_error connection_error out_of_memory_error".split()
 )
 """Reasons of which the message may say more than the general remedy."""

@@ -35,7 +35,10 @@ _OWNED = re.compile(
 
 _WITHOUT_SPACE = (
     re.compile(r"(?:^|[\s:])(?P<path>/[\w.@+=~/-]{2,300}): .{0,120}No space left"),
-    re.compile(r"(?:[Ww]rit(?:e|ing)|[Cc]reat(?:e|ing)|[Oo]pen(?:ing)?|[Cc]opy(?:ing)?|extend)\S{0,3} .{0,80}?(?P<path>/[\w.@+=~/-]{2,300})"),
+    re.compile(
+        r"(?:[Ww]rit(?:e|ing)|[Cc]reat(?:e|ing)|[Oo]pen(?:ing)?|[Cc]opy(?:ing)?|extend)\S{0,3} "
+        r".{0,80}?(?P<path>/[\w.@+=~/-]{2,300})"
+    ),
     re.compile(r"(?P<path>(?<![\w'\"])/[\w.@+=~-]+(?:/[\w.@+=~-]+)+).{0,200}No space left"),
     re.compile(r"(?:^|: )(?P<name>[\w.+-][\w.@+=~/-]{1,300}): (?:Cannot|cannot|[Ww]rite|[Ff]ailed).{0,60}No space left"),
     re.compile(r"section \S{1,40} of (?P<name>[\w./+-]{1,200}): "),

@@ -139,7 +139,20 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 _SENTENCES = frozenset(
-    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values", "channels", "gpu_shared"}
+    {
+        "compare",
+        "who_knows",
+        "fits",
+        "swapped",
+        "conversion",
+        "transposed",
+        "place",
+        "own",
+        "checked_at",
+        "checked_values",
+        "channels",
+        "gpu_shared",
+    }
 )
 """Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
 NO_FILE = frozenset({"<unknown>", "<string>"})

@@ -1,7 +1,7 @@
 """Find the step that a run had switched off, and that a later one of it asks for.
 
-Pipelines print their settings (`"cell_type_cluster": false`, `run_umap=False`) or that a step was skipped. Where a message then says
-that something is missing, and has all the words of such a name, that step is what would have made it.
+Pipelines print their settings (`"cell_type_cluster": false`, `run_umap=False`) or that a step was skipped. Where a message then
+says that something is missing, and has all the words of such a name, that step is what would have made it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _OFF = re.compile(
     r"|\b[Ss]kipp(?:ing|ed) (?:step |stage )?(?P<left>[A-Za-z][\w.-]{2,60})"
 )
 _ASKS = re.compile(
-    r"require|needed|needs?\b|missing|not (?:been )?(?:found|available|present|computed|run)|does(?: not|n't) exist|\b[Ff]irst\b|No such"
+    r"require|needed|needs?\b|missing|not (?:been )?(?:found|available|present|computed|run)|does(?: not|n't) "
+    r"exist|\b[Ff]irst\b|No such"
     r"|KeyError|\bno (?:entry|attribute)|AttributeError|before\b|without\b|\b[Rr]un "
 )
 """Words of a message that something is missing."""
 _TURNS = frozenset("skip no disable without not".split())
 """First words of a name that is switched off by being true."""
 _OF_FORM = frozenset(
-    "run do use enable enabled with compute is has make get calc calculate perform step stage the for of true false none error".split()
+    "run do use enable enabled with compute is has make get calc calculate perform step stage the for of none error".split()
 )
 _WORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[a-z]{2,}|\d{2,}")
 
@@ -59,7 +60,8 @@ def switched_off(cited: Citation, facts: Facts) -> str:
     if longest == 1 and not set(switch.words) & words:
         return ""
     return (
-        f"The log says `{switch.text}` (job.log:{switch.line}), and what that step makes is missing here: switch it on, or leave out "
+        f"The log says `{switch.text}` (job.log:{switch.line}), and what that step makes is missing here: switch "
+        "it on, or leave out "
         "the step that asks for it. What was made before it can be kept."
     )
 

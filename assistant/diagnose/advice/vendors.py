@@ -7,7 +7,8 @@ import re
 from assistant.diagnose.facts import Facts
 
 _AMD = re.compile(
-    r"\bHIP (?:error|out of memory|runtime)|Memory access fault by GPU|\bROCm\b|\brocm-smi|hipError|\bgfx(?:90|94|10|11)\w|\bamdgpu\b|RCCL"
+    r"\bHIP (?:error|out of memory|runtime)|Memory access fault by GPU|\bROCm\b|\brocm-smi|hipError|\bgfx(?:90"
+    r"|94|10|11)\w|\bamdgpu\b|RCCL"
     r"|PYTORCH_HIP_ALLOC_CONF|Radeon|\bMI[123]\d\dX?\b"
 )
 _NVIDIA = re.compile(r"NVIDIA-SMI|CUDA error|CUDA out of memory|\bNVRM: |Tesla|GeForce|\b[AH]100\b")

@@ -29,10 +29,14 @@ _LOG = re.compile(r"^\s+log: (?P<file>[^\s,(]{1,300})")
 _EXIT = re.compile(r"exit status \((?P<code>\d{1,3})\)|^\s*(?P<bare>\d{1,3})\s*$|non-zero exit status (?P<told>\d{1,3})")
 _COMMAND = re.compile(r"^Command (?P<quote>[' \[].{3,2000})")
 _RULE_LINE = re.compile(r"^\s*(?:\[|Tip: |-- Check|Shutting down|Exiting because|Removing output|Trying to restart)")
-_TELLS = re.compile(r"rror\b|ERROR|[Ff]atal|FATAL|EXIT|[Cc]annot|[Cc]an't|[Nn]o such|not found|[Ff]ailed|denied|[Kk]illed|Exception|[Ii]nvalid")
+_TELLS = re.compile(
+    r"rror\b|ERROR|[Ff]atal|FATAL|EXIT|[Cc]annot|[Cc]an't|[Nn]o such|not found|[Ff]ailed|denied|[Kk]illed|Exception|[Ii]nvalid"
+)
 _WROTE = re.compile(r"\b(?:wrote|written|writing|saved?|saving|created?|output)\b.{0,40}", re.IGNORECASE)
 _REMOVES = "Removing output files of failed"
-_CONTAINER = re.compile(r"(?P<tool>singularity|apptainer|docker|podman) +(?:exec|run)\b.{0,4000}?(?P<image>\S{1,200}\.(?:sif|simg|img))")
+_CONTAINER = re.compile(
+    r"(?P<tool>singularity|apptainer|docker|podman) +(?:exec|run)\b.{0,4000}?(?P<image>\S{1,200}\.(?:sif|simg|img))"
+)
 
 
 class FailedRule(NamedTuple):
@@ -66,7 +70,13 @@ def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: F
     files = _listed(_paths(re.findall(r"`([^`]{1,200})`", cited.text)[:1] or _below(cited, facts)))
     removed = _removed(cited, facts)
     printed = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
-    wrote = f" It did make {_listed(removed)}." if removed else f" What it printed: {cut(printed, SHOWN_OF_COMMAND)}." if printed else ""
+    wrote = (
+        f" It did make {_listed(removed)}."
+        if removed
+        else f" What it printed: {cut(printed, SHOWN_OF_COMMAND)}."
+        if printed
+        else ""
+    )
     return (
         f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
         f"output: let it write exactly that name in the folder that the rule expects, or correct the output there.{wrote} To wait "
@@ -81,7 +91,8 @@ def _not_there(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: 
     files_of_rule = f"{files}, which {of_rule}{at} takes as its input" if files else f"the input of {of_rule}{at}"
     wildcards = f" It is asked for with {cards}." if cards else ""
     return (
-        f"There is no {files_of_rule}, and no rule makes it: put it there, or correct its path, its name or the list of samples that it is "
+        f"There is no {files_of_rule}, and no rule makes it: put it there, or correct its path, its name or the "
+        "list of samples that it is "
         f"made of.{wildcards}"
     )
 
@@ -97,16 +108,21 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
     image = next((match for text in block if (match := _CONTAINER.search(text[: 2 * MOST_OF_LINE])) is not None), None)
-    inside = f", inside its container ({image['tool']} exec {image['image']}), where its programs and packages have to be" if image else ""
+    inside = (
+        f", inside its container ({image['tool']} exec {image['image']}), where its programs and packages have to be"
+        if image
+        else ""
+    )
     folder = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
     if log:
         return f"The command of {of_rule} failed{status}, and what it printed is in {log}: read that file first.{means}"
     if folder:
-        return f"The command of {of_rule} failed{status}: read .command.err and .command.log in {folder}, and run .command.run there.{means}"
+        return f"The command of {of_rule} failed{status}: read .command.err in {folder}, and run .command.run there.{means}"
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
     return (
-        f"The command of {of_rule} failed{status}, and what it printed is not in this log: run it by hand{run}{inside}, or give the "
+        f"The command of {of_rule} failed{status}, and what it printed is not in this log: run it by "
+        f"hand{run}{inside}, or give the "
         f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
     )
 
@@ -124,7 +140,11 @@ def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
     for line in around:
         text = line.text[:MOST_OF_LINE]
         match = re.match(r"^\s{0,6}(?P<field>[A-Za-z][A-Za-z ]{2,22}):\s*(?P<value>.*)$", text)
-        if match is not None and (line.number >= cited.line or match["field"][:7] in ("Command", "Work di")) and field != "command error":
+        if (
+            match is not None
+            and (line.number >= cited.line or match["field"][:7] in ("Command", "Work di"))
+            and field != "command error"
+        ):
             field = match["field"].lower()
             sections.setdefault(field, []).extend([match["value"]] if match["value"] else [])
         elif text[:10] in ("Work dir:", "Tip: you c") or _RULE_LINE.match(text):

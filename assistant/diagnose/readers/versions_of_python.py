@@ -1,8 +1,8 @@
 """Tell which Python a line of source is written for: what only newer ones know, and what only Python 2 took.
 
 The running interpreter parses the line: what is in its tree tells the oldest Python that takes it ("What's New in Python", 3.0 to
-3.12). A line that is the beginning of a longer statement is closed first. Types in annotations are valid syntax everywhere, and fail
-as they are evaluated.
+3.12). A line that is the beginning of a longer statement is closed first. Types in annotations are valid syntax everywhere, and
+fail as they are evaluated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _NEW = (
     (re.compile(r"\bf['\"][^'\"]*\{[\w.]+=\}"), Written("`{name=}` in an f-string", "3.8")),
 )
 """What shows in the text, and not in the tree of every Python."""
-_UNION = re.compile(r"for \|: '(?:type|NoneType|_?\w*(?:GenericAlias|Meta|GenericMeta)|_SpecialForm)' and |for \|: '[^']{1,80}' and '(?:type|NoneType)'")
+_UNION = re.compile(
+    r"for \|: '(?:type|NoneType|_?\w*(?:GenericAlias|Meta|GenericMeta)|_SpecialForm)' and |for \|: '[^']{1,80}' "
+    r"and '(?:type|NoneType)'"
+)
 _GENERIC = re.compile(r"\b(?:list|dict|tuple|set|frozenset|type)\[")
 _ANNOTATES = re.compile(r"^\s*(?:(?:async )?def\b|\w[\w.]*\s*:|\w+:)|->|:\s*[\w.]+\s*\|")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
@@ -120,13 +123,17 @@ def _in_tree(tree: ast.Module) -> Iterator[Written]:
             yield Written("a variable with its type", "3.6")
         elif isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
             yield Written("the matrix operator @", "3.5")
-        elif (isinstance(node, ast.AsyncFunctionDef) and node.name != "_") or isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
+        elif (isinstance(node, ast.AsyncFunctionDef) and node.name != "_") or isinstance(
+            node, ast.Await | ast.AsyncFor | ast.AsyncWith
+        ):
             yield Written("async or await", "3.5")
         elif isinstance(node, ast.YieldFrom):
             yield Written("yield from", "3.3")
         elif isinstance(node, ast.Nonlocal):
             yield Written("nonlocal", "3.0")
-        elif isinstance(node, ast.FunctionDef) and (node.returns or any(arg.annotation for arg in ast.walk(node) if isinstance(arg, ast.arg))):
+        elif isinstance(node, ast.FunctionDef) and (
+            node.returns or any(arg.annotation for arg in ast.walk(node) if isinstance(arg, ast.arg))
+        ):
             yield Written("types of its parameters", "3.0")
         elif isinstance(node, ast.arguments) and node.kwonlyargs:
             yield Written("a `*` among its parameters", "3.0")
