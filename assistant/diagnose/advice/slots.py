@@ -52,6 +52,7 @@ from assistant.diagnose.readers.expressions import (
     absolute_part,
     assigned,
     called,
+    names_taken,
     operands_of,
     subject_named_in,
     subject_of,
@@ -284,17 +285,6 @@ def _expected(text: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _names_taken(source: str) -> int:
-    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
-    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
-    target = match[1].strip() if match else ""
-    if target.startswith("(") and target.endswith(")") and target.count("(") == 1:
-        target = target[1:-1]
-    while (flat := re.sub(r"\([^()]*\)", "_", target)) != target:
-        target = flat
-    return len([name for name in target.split(",") if name.strip()])
-
-
 def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
     """Return what the line of source decides of sizes: fewer rows than their place, pairs, a tensor made on the host."""
     slots: dict[str, str] = {}
@@ -302,7 +292,7 @@ def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
         slots |= {"rows": match[1], "room": match[3]}
     if UNPACKED.search(text):
         pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
-        slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
+        slots["pairs"] = pairs if names_taken(origin.code) == _expected(text) != 2 else ""
     moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
     if "same device" in text and not moved and (makers := _MAKES.findall(origin.code)):
         slots["made"] = makers[0]

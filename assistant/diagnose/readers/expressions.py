@@ -41,6 +41,17 @@ def marked(source: str, marks: str) -> str:
     return part if part and part != source.strip() and len(part) <= LONGEST_QUOTED else ""
 
 
+def names_taken(source: str) -> int:
+    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
+    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
+    target = match[1].strip() if match else ""
+    if target.startswith("(") and target.endswith(")") and target.count("(") == 1:
+        target = target[1:-1]
+    while (flat := re.sub(r"\([^()]*\)", "_", target)) != target:
+        target = flat
+    return len([name for name in target.split(",") if name.strip()])
+
+
 def receiver(source: str, attribute: str) -> str:
     """Return the expression in front of `.attribute`; empty where the line has none, or several that differ."""
     expressions = {_ending_at(source, match.start()) for match in re.finditer(rf"\.{re.escape(attribute)}\b", source)}
