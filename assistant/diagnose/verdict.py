@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.content.reasons import Reason
+from assistant.diagnose.advice.builds import first_of_build
 from assistant.diagnose.advice.particulars import with_particulars
 from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.case import Case
@@ -361,7 +362,7 @@ def _by_ending(
 def _by_cause(
     cause: Finding, errors: Sequence[Finding], considered: Sequence[Finding], facts: Facts, knowledge: Knowledge
 ) -> Diagnosis:
-    cause = _latest(cause, errors, facts)
+    cause = first_of_build(_latest(cause, errors, facts), errors, facts)
     reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
     action = _asked_for(cause, errors) or reason.action
     nodes = blame(cause, errors, facts)

@@ -109,7 +109,8 @@ def resampled(text: str, source: str) -> dict[str, str]:
 
 
 MOST_OF_LINE, MOST_LINES = 600, 4000
-MOST_ELEMENTS, MOST_ALIKE = 10**15, 3
+MOST_ELEMENTS, MOST_ALIKE, MOST_CHANNELS, LEAST_SAMPLES = 10**15, 3, 4, 1000
+_STACKED = re.compile(r"\[(\d{1,9}(?:, \d{1,9}){1,5})\] at entry \d")
 _EMBEDS = re.compile(r"([\w.\[\]]{0,60}(?:[Ee]mbed\w{0,30}|\bemb\w{0,20}|\bwte|\bwpe))\(")
 _EMBEDDING = re.compile(r"torch\.embedding\(|F\.embedding\(|embedding_lookup|EmbeddingBag")
 _LINEAR = re.compile(r"\bF\.linear\(|\baddmm\(|_C\._nn\.linear\(")
@@ -303,7 +304,7 @@ def _of_numbers(text: str) -> dict[str, str]:
 
 
 def _of_sizes(text: str) -> dict[str, str]:
-    slots = {"swapped": sizes_swapped(text)}
+    slots = {"swapped": sizes_swapped(text), "channels": channels_apart(text)}
     if match := _PRODUCT.search(text):
         rows, have, want, out = (int(number) for number in match.groups())
         if have == out:
@@ -337,6 +338,21 @@ def _of_view(shape: Sequence[int], size: int) -> dict[str, str]:
             fits = f"{fitting}: take that size from the tensor itself (x.shape, or -1)"
             return {"asked": f"{whole} elements", "fits": fits}
     return {"asked": f"{whole} elements", "fits": "no other number for one of its sizes fits, so look at the shape that comes in"}
+
+
+def channels_apart(text: str) -> str:
+    """Return how the samples that are to be stacked come to one number of channels; empty where another axis differs."""
+    shapes = [[int(number) for number in listed.split(",")] for listed in _STACKED.findall(text)[:2]]
+    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]):
+        return ""
+    apart = [(axis, *pair) for axis, pair in enumerate(zip(*shapes, strict=True)) if pair[0] != pair[1]]
+    if len(apart) != 1 or max(apart[0][1:]) > MOST_CHANNELS or math.prod(shapes[0]) < LEAST_SAMPLES:
+        return ""
+    axis, first, second = apart[0]
+    numbers = f"axis {axis} has {first} in one and {second} in the other"
+    if {first, second} == {1, 2}:
+        return f"{numbers}, as mono and stereo sound have: take the mean of the two, or repeat the one"
+    return f"{numbers}, as grey, RGB and RGBA images have: .convert('RGB'), or repeat the one and drop the alpha"
 
 
 def sizes_swapped(text: str) -> str:

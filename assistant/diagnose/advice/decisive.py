@@ -27,6 +27,15 @@ MOST_PAIRS, MOST_LOST = 4, 6
 _GPU_ROW = re.compile(r"^\|\s{1,4}(\d{1,2})\s{1,6}\S.{0,60}\b(?:On|Off|N/A)\s{0,3}\|")
 _GPU_LISTED = re.compile(r"^GPU (\d{1,2}): .{1,80}\(UUID")
 _TABLE = re.compile(r"NVIDIA-SMI \d|^\|\s{1,4}0\s|^GPU 0: ")
+_A_GPU = re.compile(
+    r"\b(\d{1,4}) (?:(?:MPI )?proc(?:ess(?:es)?)?(?:\(s\))?|ranks?|tasks?)(?: are sharing| sharing)? (?:per|an?"
+    r"|each|every|one) (?:device|GPU)",
+    re.I,
+)
+_GPU_OF_PROCESS = re.compile(
+    r"\b(?:[Dd]evice|GPU) (?:ID )?(\d{1,2}) (?:on|for|by|to) (?:MPI )?(?:core|rank|process|task|proc)s? (\d{1,5})\b"
+)
+_GPUS_OF_TASKS = re.compile(r"[Mm]apping of GPU IDs to the \d{1,4} GPU tasks.{0,60}?((?:(?:PP|PME):\d,?){2,200})")
 _PROCESSES = re.compile(
     r"(?<![\w-])(?P<name>(?:--)?nproc[-_]per[-_]node|(?:--)?num[-_]processes|--num[-_]gpus|[Nn]um[ _][Pp]rocesses)"
     r"['\"]?(?:\s{0,2}[:=]\s{0,2}|\s)['\"]?(?P<value>[1-9]\d{0,3})(?![\w.])"
@@ -162,6 +171,25 @@ def gpus_shown(facts: Facts) -> str:
         gpus.add(int(match[1]))
         first = first or line.number
     return f"{len(gpus)} GPU{'s' * (len(gpus) != 1)} (job.log:{first})" if gpus else ""
+
+
+def gpu_shared(facts: Facts) -> str:
+    """Return how many processes the last attempt says that share one GPU, with its line; empty where it says it of none."""
+    by_device: dict[str, set[str]] = {}
+    last_line = 0
+    for line in facts.lines:
+        text = line.text[:MOST_OF_LINE]
+        if line.number < facts.progress.leg or ("evice" not in text and "GPU" not in text):
+            continue
+        if (match := _A_GPU.search(text)) and int(match[1]) > 1:
+            return f"{match[1]} processes share one (job.log:{line.number})"
+        if match := _GPU_OF_PROCESS.search(text):
+            by_device.setdefault(match[1], set()).add(match[2])
+            last_line = line.number
+        if (match := _GPUS_OF_TASKS.search(text)) and (count := max(match[1].count(f":{number}") for number in "01234567")) > 1:
+            return f"{count} processes share one (job.log:{line.number})"
+    most = max((len(processes) for processes in by_device.values()), default=0)
+    return f"{most} processes share one (job.log:{last_line})" if most > 1 else ""
 
 
 def processes_started(facts: Facts) -> str:

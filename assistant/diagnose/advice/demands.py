@@ -15,6 +15,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from assistant.diagnose.advice.complaint_forms import FORMS
 from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
@@ -36,133 +37,6 @@ SLIP = 0.85
 ALIKE_PARTS = 0.5
 """Share of the parts of the names of two options that are the same, from which on one may be meant by the other."""
 _WORD = re.compile(r"[\w.-]{3,}")
-_MATTER = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
-_VALUE = r"[^;\n]{1,120}?"
-_END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
-_CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
-_FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(rf"[Mm]issing (?:input )?file(?: for (?:the )?[\w ()-]{{2,80}}?)?: {{0,4}}(?P<want>[^\s:;,]{{1,200}}){_END}"),
-        "Put {want} where it is looked for, or correct its name",
-    ),
-    (
-        re.compile(
-            r"(?P<old>[`'\"]?[\w.\[\]=-]{2,60}(?:\(\))?[`'\"]?) (?:is|was|has been|are|were) (?:now )?(?:deprecated|removed|"
-            r"renamed|replaced"
-            r"|no longer (?:supported|available|used)).{0,120}?(?:[Uu]se|in favou?r of|to|by|with) "
-            r"(?P<new>[`'\"]?[\w.\[\]=()-]{2,80}"
-            r"[`'\"]?)(?: instead)?"
-        ),
-        "Replace {old} by {new}",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
-            rf"|(?:is|are) only (?:supported|available|implemented) (?:with|on|for|in|by)) (?P<want>{_VALUE}){_CLOSE}"
-        ),
-        "{what} goes only with {want}: provide that, or leave {what} out",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
-            rf"(?: together| at the same time)? (?:with|and|when|if) (?P<part>{_VALUE}){_END}"
-            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_MATTER}) (?:with|and|"
-            rf"together with|when) (?P<second>{_VALUE}){_END}"
-        ),
-        "Leave one of the two out, for they do not go together: {pair}",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
-            rf"(?P<part>{_VALUE}){_END}"
-        ),
-        "Leave {part} out, or take another than {what}, which does not take it",
-    ),
-    (
-        re.compile(
-            rf"(?P<part>{_MATTER}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
-            rf"(?P<have>[A-Za-z][\w-]{{1,30}}) (?:below|before|older than) (?:version )?(?P<want>\d[\w.]{{0,12}}?){_END}"
-        ),
-        "Run it where there is a newer {have}, {want} at least, or without what uses {part}",
-    ),
-    (
-        re.compile(
-            rf"(?P<part>{_MATTER}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
-            rf"(?: (?:for|by|with|on|in|when) (?P<what>{_VALUE}))?{_END}"
-        ),
-        "Leave {part} out, or choose another: it is not supported",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
-            rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
-            rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
-        ),
-        "Correct {what}: it has to be {want}",
-    ),
-    (
-        re.compile(
-            rf"[Ee]xpected (?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? (?P<have>{_VALUE}){_END}"
-        ),
-        "Bring both sides to one: expected is {what}",
-    ),
-    (
-        re.compile(
-            r"(?:[Uu]nknown|[Ii]nvalid|[Uu]nsupported|[Uu]nrecognized|[Uu]nexpected) (?P<kind>[\w -]{2,40}?):? "
-            r"?[`'\"](?P<have>[^`'\"]{1,80})[`'\"]"
-            r".{0,40}?(?:one of|[Cc]hoose from|[Aa]vailable|[Ss]upported|[Vv]alid|[Kk]nown|[Aa]llowed)(?: (?:options|values|"
-            r"names|choices|\w+s))?"
-            rf"(?: are)?[:= ]{{1,2}}(?P<want>[^;\n]{{1,500}}?){_CLOSE}"
-        ),
-        "Set the {kind} to one of {want}",
-    ),
-    (
-        re.compile(
-            r"[Ii]nvalid (?P<what>[\w -]{0,30}?(?:dir(?:ectory)?|path|folder|file(?:name)?|checkpoint)): ?"
-            r"['\"]?(?P<part>[/~.][^\s'\"]{1,240})"
-        ),
-        "Put what is read there into {part}, or correct {what}",
-    ),
-    (
-        re.compile(rf"(?P<want>{_MATTER}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
-        "Provide {want}, or leave out {what}",
-    ),
-    (
-        re.compile(
-            r"[Nn]o (?P<part>[\w .-]{2,60}?) (?:(?:were |was |are |is )?(?:present|found|exists?)) (?:in|under|at|within) "
-            r"(?:the |this )?(?:director(?:y|ies)|folder|path|file)?:? ?['\"`]?(?P<what>[/~.\w][^\s'\"`]{1,200})['\"`]?"
-        ),
-        "{what} holds no {part}: run first what makes them, or give the folder that has them",
-    ),
-    (
-        re.compile(rf"(?P<what>{_MATTER}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
-        "{what} requires {want}: provide it, or do without {what}",
-    ),
-    (
-        re.compile(rf"(?P<what>{_MATTER}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
-        "{what} does not exist: correct the name where it is given, or make it",
-    ),
-    (
-        re.compile(rf"(?P<what>{_MATTER}) already exists?{_END}"),
-        "Remove or rename {what}, or tell the program to go on with it; see first what it holds",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
-            rf"configured|initialized){_END}"
-        ),
-        "Provide {what}: it is not {state}",
-    ),
-    (
-        re.compile(
-            rf"(?P<what>{_MATTER}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
-            rf"(?P<part>{_VALUE}){_END}"
-            rf"|(?P<first>{_MATTER}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
-        ),
-        "Correct the name, or add it where it is looked for: {pair}",
-    ),
-)
-"""Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
 _VERB = re.compile(
     r"\b(?:which|that|who|contains?|is|are|was|were|has|have|had|will|would|does|did|should|must|cannot|because|while)\b"
 )
@@ -172,6 +46,8 @@ _NO_THING = re.compile(
     re.IGNORECASE,
 )
 """Words by which a complaint names nothing."""
+_OF_RECORD = re.compile(r"['\"]\s*:\s")
+"""Behind the key of a JSON object or a dictionary."""
 _COMPARES = re.compile(r" (?:[=!<>]=|[<>]) ")
 """What C++ checks print as expected: a condition, of which no side can be brought to the other by its words."""
 _RELATION = re.compile(
@@ -190,8 +66,12 @@ _INSTALLS, _PIP = re.compile(r"\bInstall ([A-Za-z][\w-]*)"), re.compile(r"pip3? 
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
-_STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
-"""The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
+_STATUS = re.compile(
+    r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): |^-{2,3}> FOAM FATAL (?:IO )?ERROR: ?(?:\([\w-]{1,40}\))? ?|^Error in "
+    r"routine \w{1,60} \(-?\d{1,9}\): ?|^Fatal error: ?|^(?:\w{1,30} ){0,3}(?:pipeline|workflow|analysis|stage"
+    r"|step|run) failed: "
+)
+"""The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `, and the step that a program says failed."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
@@ -206,7 +86,7 @@ def demand_of(cited: Citation, facts: Facts) -> str:
     text = _STATUS.sub("", _CLASS.sub("", " ".join(message).strip()))
     if instruction := instruction_in(text):
         return instruction
-    for pattern, words in _FORMS:
+    for pattern, words in FORMS:
         match = pattern.search(text[:600])
         if match is None:
             continue
@@ -214,8 +94,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
-        if groups.get("what", "x")[:1] in ".,;:)":
-            continue  # it begins within a quotation
+        if re.match(r"[,;:)]|\.(?!/)", groups.get("what", "")) or _OF_RECORD.search(groups.get("what", "")):
+            continue  # it begins within a quotation, or is the key of a record
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
         if any(_VERB.search(groups.get(name, "")) for name in ("what", "part", "first", "second")):

@@ -30,7 +30,7 @@ NO_REMEDY = re.compile(
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
     r"|back-?trace of when|\binspect\b|exception_verbosity|debug ?print|You should probably TRAIN"
-    r"|report_tensor_allocations_upon_oom",
+    r"|report_tensor_allocations_upon_oom|\*\*\*|check the \w+$|troubleshooting",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""

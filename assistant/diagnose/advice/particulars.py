@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
+from assistant.diagnose.advice.builds import build_account
+from assistant.diagnose.advice.crashes import crash_account
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
@@ -44,6 +46,9 @@ from assistant.diagnose.advice.standing import (
     waiting_account,
 )
 from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
+from assistant.diagnose.advice.switched_off import switched_off
+from assistant.diagnose.advice.vendors import in_words_of_vendor
+from assistant.diagnose.advice.workflows import command_error, workflow_account
 from assistant.diagnose.answer import DEEDS, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
@@ -94,7 +99,8 @@ _OF_CALLS = _OF_MESSAGES - {"argument_error", "name_error", "syntax_error"}
 _OF_VALUES = frozenset({"type_error", "attribute_error", "assertion_error", "index_error"})
 """Reasons of which the value that was refused may have come in by a call, and those where a known remedy does not tell of it."""
 _ASKS = frozenset(
-    "file_not_found_error permission_error dataset_loading_error model_loading_error os_error import_error output_file_error "
+    "called_process_error file_not_found_error permission_error dataset_loading_error model_loading_error "
+    "os_error import_error output_file_error "
     "s3_storage_error connection_error out_of_memory_error".split()
 )
 """Reasons of which the message may say more than the general remedy."""
@@ -136,6 +142,8 @@ class _Words(NamedTuple):
     """Whether a restart would meet the same again."""
     quiet: bool = False
     """Whether nothing has to be changed, only another moment chosen."""
+    complete: bool = False
+    """Whether it has read what stands around the cited line, so that no other line has to be quoted."""
 
 
 def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
@@ -148,7 +156,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {diagnosis.advice}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = _of_last_failure(diagnosis, facts, entries, program)
-        return replace(diagnosis, advice=remedy or f"{deed} {last_words(diagnosis, facts)}".strip())
+        remedy = remedy or " ".join(filter(None, (deed, last_words(diagnosis, facts), _switched_off_before_end(facts))))
+        return replace(diagnosis, advice=in_words_of_vendor(remedy, facts))
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     quoted = next(_quoted(diagnosis, facts, entries, program), None) if diagnosis.reason == "hang" else None
@@ -184,7 +193,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         parts[1], parts[2] = first, _place(diagnosis, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()
-    if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
+    if words is not None and (words.complete or any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier))):
         earlier = ""  # what came before is what the advice is about
     if words is not None and any(name in words.text for name in NAMED_THING.findall(earlier) if len(name) >= LEAST_NAMED):
         earlier = ""  # it tells of the same file, image or address, which the advice has read
@@ -194,16 +203,24 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         parts = [*parts[1:], parts[0]]
     if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
         parts = [near, parts[0], "" if diagnosis.reason in _OF_NAMES else parts[1], *parts[2:]]
-    printed = _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
+    complete = words is not None and words.complete
+    printed = "" if complete else _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
     if words is None and (printed_words := PRINTED.match(printed)) and (instruction := instruction_in(printed_words[2])):
         parts, printed = [f"{instruction} ({printed_words[1]}).", *parts], ""
     parts += [earlier, printed]
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
-    if more := further_lines(diagnosis, facts):
+    if more := (*_of_tool(diagnosis, facts), *further_lines(diagnosis, facts)):
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
-    return replace(diagnosis, advice=joined(parts))
+    return replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts))
+
+
+def _of_tool(diagnosis: Diagnosis, facts: Facts) -> tuple[Citation, ...]:
+    """Return the line in which the command of a failed rule of a workflow tells why."""
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    line = facts.line(command_error(cited, facts)) if cited is not None else None
+    return (Citation("job.log", line.number, line.text, cited.rule),) if line is not None and cited is not None else ()
 
 
 def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
@@ -226,6 +243,8 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
         new = [value for value in printed if f"(job.log:{value.line})" not in advice]
         if new:
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
+    if diagnosis.reason in _OF_MESSAGES | _ASKS and (step := switched_off(cited, facts)):
+        sentences.insert(0, step)
     if (ended := ended_later(cited.line, facts)) and ended not in advice:
         sentences.append(ended)
     if later_failures := failed_later(cited, facts):
@@ -267,6 +286,10 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Wo
         account, wall = driver_account(cited, facts)
         if account:
             return _Words(account, whole=not wall and not diagnosis.nodes, wall=wall)
+    for cited in diagnosis.root_cause[:2]:
+        crash, wall = crash_account(cited, facts)
+        if account := crash or build_account(cited, facts) or workflow_account(cited, facts):
+            return _Words(account, wall=wall or not crash, complete=True)
     text = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
@@ -353,6 +376,12 @@ def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advic
     of_any = [entry for entry in entries if not entry.reasons]
     words = next(_quoted(replace(diagnosis, root_cause=(cited,)), facts, of_any, program), None)
     return f"{words.text} The log does not show whether that ended it (job.log:{line.number})." if words is not None else ""
+
+
+def _switched_off_before_end(facts: Facts) -> str:
+    """Return which step that is switched off the last line that tells of a failure asks for; empty where none shows."""
+    line = last_failure(facts)
+    return switched_off(Citation("job.log", line.number, line.text, ""), facts) if line is not None else ""
 
 
 def _by_origin(diagnosis: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:

@@ -33,6 +33,19 @@ _OWNED = re.compile(
 )
 
 
+_WITHOUT_SPACE = (
+    re.compile(r"(?:^|[\s:])(?P<path>/[\w.@+=~/-]{2,300}): .{0,120}No space left"),
+    re.compile(
+        r"(?:[Ww]rit(?:e|ing)|[Cc]reat(?:e|ing)|[Oo]pen(?:ing)?|[Cc]opy(?:ing)?|extend)\S{0,3} "
+        r".{0,80}?(?P<path>/[\w.@+=~/-]{2,300})"
+    ),
+    re.compile(r"(?P<path>(?<![\w'\"])/[\w.@+=~-]+(?:/[\w.@+=~-]+)+).{0,200}No space left"),
+    re.compile(r"(?:^|: )(?P<name>[\w.+-][\w.@+=~/-]{1,300}): (?:Cannot|cannot|[Ww]rite|[Ff]ailed).{0,60}No space left"),
+    re.compile(r"section \S{1,40} of (?P<name>[\w./+-]{1,200}): "),
+)
+"""Where a message without quotation marks names the file for which there was no space: from the root, or from where it runs."""
+
+
 class PathState(NamedTuple):
     """What the log shows of a refused path."""
 
@@ -42,6 +55,19 @@ class PathState(NamedTuple):
 
 
 NO_STATE = PathState("", wall=False)
+
+
+def path_without_space(text: str) -> dict[str, str]:
+    """Return the path for which there was no space left, as a message without quotation marks names it, or how to find it out."""
+    if re.search(r"No space left on device.{0,20}?['\"]/", text):
+        return {}
+    match = next((match for pattern in _WITHOUT_SPACE if (match := pattern.search(text)) is not None), None)
+    groups = match.groupdict() if match is not None else {}
+    if path := groups.get("path"):
+        return {"full_path": path}
+    if name := groups.get("name"):
+        return {"full_path": f"{name} (below the folder that it runs in)"}
+    return {"undecided_path": "df -h of the folder that it runs in, of TMPDIR (/tmp) and of the caches in the home folder tells"}
 
 
 def path_state(cited: Citation, facts: Facts) -> PathState:

@@ -22,6 +22,7 @@ from assistant.diagnose.advice.decisive import (
     fields_of_row,
     file_not_opened,
     first_nan,
+    gpu_shared,
     gpus_shown,
     handed_over,
     hosts_apart,
@@ -38,6 +39,7 @@ from assistant.diagnose.advice.decisive import (
     text_setting,
 )
 from assistant.diagnose.advice.near_names import known_folder
+from assistant.diagnose.advice.path_state import path_without_space
 from assistant.diagnose.advice.standing import rate_lowered
 from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
 from assistant.diagnose.answer import cut
@@ -50,7 +52,7 @@ from assistant.diagnose.readers.expressions import (
     absolute_part,
     assigned,
     called,
-    needs_python_3,
+    names_taken,
     operands_of,
     subject_named_in,
     subject_of,
@@ -67,6 +69,7 @@ from assistant.diagnose.readers.origin import (
     source_of,
 )
 from assistant.diagnose.readers.tracebacks import Episode, Raised
+from assistant.diagnose.readers.versions_of_python import version_slots
 from assistant.records import Citation, Diagnosis
 from assistant.recover.checkpoints.place import saved_into
 
@@ -137,7 +140,20 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 _SENTENCES = frozenset(
-    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values"}
+    {
+        "compare",
+        "who_knows",
+        "fits",
+        "swapped",
+        "conversion",
+        "transposed",
+        "place",
+        "own",
+        "checked_at",
+        "checked_values",
+        "channels",
+        "gpu_shared",
+    }
 )
 """Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
 NO_FILE = frozenset({"<unknown>", "<string>"})
@@ -176,6 +192,8 @@ def slots_of(
     slots |= _of_settings(text, origin, cited, facts)
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
+    if "No space left" in text:
+        slots |= path_without_space(text)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | handed_over(text, origin)
         if not (slots["subject"] and origin.own):
@@ -186,9 +204,11 @@ def slots_of(
             slots["parsed_text"] = source_of(frame, facts)
         else:
             slots |= {"parsed": f"{frame.file}:{frame.line}", "parsed_code": source_of(frame, facts)} if not frame.function else {}
-        slots |= {"newer": source_of(frame, facts)} if needs_python_3(source_of(frame, facts)) else {}
+        slots |= version_slots(text, source_of(frame, facts))
     elif _PARSED.search(text) and origin is not None and not origin.function:
-        slots |= {"parsed": origin.place, "parsed_code": origin.code, "newer": origin.code if needs_python_3(origin.code) else ""}
+        slots |= {"parsed": origin.place, "parsed_code": origin.code} | version_slots(text, origin.code)
+    elif "TypeError" in text and origin is not None:
+        slots |= version_slots(text, origin.deepest or origin.code) | {"parsed": origin.place}
     if not facts.points and not facts.progress.steps:
         slots |= {"service": "service", "start": "before the first step"}
     if program.kind in _KINDS:
@@ -234,6 +254,7 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
     """Return what other lines of the log decide: the batch system, GPUs and processes, settings that are text, lost options."""
     system = batch_system(facts)
     slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "job_record": record_command(facts)}
+    slots["gpu_shared"] = gpu_shared(facts)
     if _OF_GPUS.search(text):
         slots |= {"gpus_shown": gpus_shown(facts), "processes": processes_started(facts)}
     elif _OF_MEMORY.search(text) or "exceeded" in text:
@@ -264,17 +285,6 @@ def _expected(text: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _names_taken(source: str) -> int:
-    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
-    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
-    target = match[1].strip() if match else ""
-    if target.startswith("(") and target.endswith(")") and target.count("(") == 1:
-        target = target[1:-1]
-    while (flat := re.sub(r"\([^()]*\)", "_", target)) != target:
-        target = flat
-    return len([name for name in target.split(",") if name.strip()])
-
-
 def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
     """Return what the line of source decides of sizes: fewer rows than their place, pairs, a tensor made on the host."""
     slots: dict[str, str] = {}
@@ -282,7 +292,7 @@ def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
         slots |= {"rows": match[1], "room": match[3]}
     if UNPACKED.search(text):
         pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
-        slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
+        slots["pairs"] = pairs if names_taken(origin.code) == _expected(text) != 2 else ""
     moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
     if "same device" in text and not moved and (makers := _MAKES.findall(origin.code)):
         slots["made"] = makers[0]

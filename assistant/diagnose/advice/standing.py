@@ -50,7 +50,7 @@ _RULE = re.compile(r"[-=*_#]{5,}$")
 MOST_OF_PARAGRAPH, FULL_LINE = 6, 60
 """Lines behind one that may go on with it, and characters from which on a line is taken for wrapped."""
 _ADDRESS = re.compile(r"\bhttps?://[\w.-]{1,120}(?::\d{1,5})?")
-_OF_CODES = {
+EXIT_CODES = {
     "124": "124 is a time limit (timeout)",
     "126": "126 is a program that may not be executed (chmod +x, another processor)",
     "127": "127 is a command that is not on the PATH",
@@ -150,7 +150,7 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
     if status is not None:
         text = cut(facts.streams.body(status.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
         match = _STATUS.search(status.text)
-        means = f" {_OF_CODES[match['code']]}." if match is not None and match["code"] in _OF_CODES else ""
+        means = f" {EXIT_CODES[match['code']]}." if match is not None and match["code"] in EXIT_CODES else ""
         return (
             f"{node}It failed (job.log:{status.number}: {text}), and what that program printed is not in this log: run it by hand."
             f"{means}"

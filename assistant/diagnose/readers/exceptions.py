@@ -105,7 +105,7 @@ _BEARS_HTTP = re.compile(
 _HTTP = re.compile(
     r"\b(?:(?P<code>[45]\d\d) (?:(?:Client|Server) Error|Forbidden\b|Unauthorized\b|Not Found\b|Service Unavailable\b"
     r"|Bad Gateway\b|Gateway Time-?out\b|Too Many Requests\b|Internal Server Error\b)"
-    r"|(?:status(?:[ _]code)?|HTTP(?:/\d(?:\.\d)?)?(?: response)?(?: (?:error|code|status))*)['\"]?"
+    r"|(?:[Ee]rror code|status(?:[ _]code)?|HTTP(?:/\d(?:\.\d)?)?(?: response)?(?: (?:error|code|status))*)['\"]?"
     r"[ :=]*(?P<told>[45]\d\d)\b)"
     r"|^(?P<word>Forbidden|Unauthorized|Too Many Requests|Service Unavailable|Bad Gateway|Gateway Time-?out|Internal Server Error"
     r"|Access Denied)\b"

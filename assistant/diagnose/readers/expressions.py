@@ -24,7 +24,6 @@ _NO_LITERAL = re.compile(r"(?<=[\w)\]])\[(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])
 _NO_NAME = re.compile(r"(?<=[\w)\]])\[(?!\s*['\"][^'\"]*['\"]\s*\])")
 _ANY = re.compile(r"(?<=[\w)\]])\[")
 """Brackets that hold no literal, such that hold no text in quotes, and all."""
-_NEWER = (ast.JoinedStr, ast.NamedExpr, ast.AsyncFunctionDef, ast.AnnAssign, ast.Nonlocal)
 _NEVER = frozenset({"return", "in", "not", "and", "or", "if", "else", "for", "is", "lambda", "assert", "await", "yield", "from"})
 
 
@@ -42,18 +41,15 @@ def marked(source: str, marks: str) -> str:
     return part if part and part != source.strip() and len(part) <= LONGEST_QUOTED else ""
 
 
-def needs_python_3(source: str) -> bool:
-    """Tell whether a line is valid as it stands and has what only Python 3 knows: annotations, f-strings, `:=`, `async`."""
-    for body in (source, f"{source}\n    pass"):
-        try:
-            tree = syntax_tree(body)
-        except UNPARSED:
-            continue
-        return any(
-            isinstance(node, _NEWER) or getattr(node, "returns", None) or getattr(node, "annotation", None)
-            for node in ast.walk(tree)
-        )
-    return False
+def names_taken(source: str) -> int:
+    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
+    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
+    target = match[1].strip() if match else ""
+    if target.startswith("(") and target.endswith(")") and target.count("(") == 1:
+        target = target[1:-1]
+    while (flat := re.sub(r"\([^()]*\)", "_", target)) != target:
+        target = flat
+    return len([name for name in target.split(",") if name.strip()])
 
 
 def receiver(source: str, attribute: str) -> str:

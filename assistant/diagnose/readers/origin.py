@@ -37,6 +37,9 @@ FORWARDS = frozenset(
 )
 """Functions of libraries that hand a call on to the function that was meant."""
 MESSAGE_LINES = 4
+_HEAD_OF_MESSAGE = re.compile(r"-{2,3}> FOAM FATAL")
+_END_OF_MESSAGE = re.compile(r"Stacktrace:$|Calls: |Execution halted|[%*#=-]{8,}\s*$|From (?:const )?\S{1,200}\(|Backtrace:$")
+"""The head of a message that stands on the lines below, and what ends such a message."""
 _GOES_ON = re.compile(r"(?:Original error|Caused by|Cause|Reason|Details?|Inner (?:error|exception)|Value error)\b", re.IGNORECASE)
 """How a second line begins that says what the first one only announces."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (\S+))?')
@@ -209,8 +212,8 @@ def _message_lines(cited: Citation, facts: Facts) -> list[str]:
     stream = facts.streams.body(cited.text).stream
     bodies = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
     own = [body.text.strip() for body in bodies if body.stream == stream]
-    if lines[0].endswith(":") or (own and _GOES_ON.match(own[0])):
-        end = next((place for place, text in enumerate(own) if not text or text == "Stacktrace:"), len(own))
+    if lines[0].endswith(":") or _HEAD_OF_MESSAGE.match(lines[0]) or (own and _GOES_ON.match(own[0])):
+        end = next((place for place, text in enumerate(own) if not text or _END_OF_MESSAGE.match(text)), len(own))
         return [*lines, *own[:end]]
     return lines
 

@@ -98,7 +98,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.note, finding.survived = f"training went on for {later} steps after it", True
         return
     episode = finding.episode
-    if _handled(finding, facts):
+    if episode is None and not finding.blames and finding.line < facts.lines_total and _DEBUG.search(finding.text[:_HEAD]):
+        finding.factor, finding.note = finding.factor * 0.25, "printed for who looks for errors of the program itself"
+    elif _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
     elif _stays_full(finding.text, episode.last if episode is not None else finding.line, facts):
@@ -401,10 +403,10 @@ _LEVEL = re.compile(
     r"|^\[([DIWEC]) (?:\d{4}-\d{2}-\d{2} |\d{6} )?\d{2}:\d{2}:\d{2}"
 )
 """How grave a logger calls its line, in its head."""
-_HEAD = 120
+_DEBUG = re.compile(r"(?<![\w-])(?:DEBUG|TRACE)(?![\w-])")
+_HEAD, _RECORD_LINES = 120, 8
 MILD_OUTLIVED = 8
 """Lines behind one that its own logger calls no trouble, which show that it was none."""
-_RECORD_LINES = 8
 
 
 def level_of(text: str) -> str:

@@ -1,0 +1,189 @@
+"""Say what a rule of a workflow failed at: Snakemake, Nextflow and cwltool print a block of fields below the rule that failed.
+
+Such a block tells the command, its exit status, what it printed (or the file that holds it), and which files were declared and not
+made, or wanted and made by nobody. The program's own error stands in that file, so a log without it names the file to be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from assistant.diagnose.advice.standing import EXIT_CODES
+from assistant.diagnose.answer import cut
+from assistant.diagnose.facts import Facts
+from assistant.records import Citation
+
+RULE, MISSING = "called_process_error.rule", "file_not_found_error.workflow"
+"""The signatures of a rule that failed, and of one whose files are missing."""
+LINES_OF_BLOCK, LINES_ABOVE = 60, 16
+MOST_OF_LINE, SHOWN_OF_COMMAND, SHOWN_OF_ERROR, MOST_FILES = 2000, 200, 240, 4
+_NAME = re.compile(
+    r"(?:rule|checkpoint|process(?: >)?|group job) [`']?(?P<name>[\w.:-]{1,120}(?: \([^()]{1,60}\))?)"
+    r"|\[job (?P<job>[\w.-]{1,80})\] completed permanentFail"
+)
+_AT = re.compile(r"in (?:file |line )\"?(?P<file>[^\s\",]{1,300})\"?, line (?P<line>\d{1,6})")
+_FILES = re.compile(r"(?:^|\s)(?P<file>(?:[\w.@+*-]{0,120}/)*[\w.@+*{}-]{1,120}\.[A-Za-z][\w.]{0,20})(?=[\s,;()`']|$)")
+_LOG = re.compile(r"^\s+log: (?P<file>[^\s,(]{1,300})")
+_EXIT = re.compile(r"exit status \((?P<code>\d{1,3})\)|^\s*(?P<bare>\d{1,3})\s*$|non-zero exit status (?P<told>\d{1,3})")
+_COMMAND = re.compile(r"^Command (?P<quote>[' \[].{3,2000})")
+_RULE_LINE = re.compile(r"^\s*(?:\[|Tip: |-- Check|Shutting down|Exiting because|Removing output|Trying to restart)")
+_TELLS = re.compile(
+    r"rror\b|ERROR|[Ff]atal|FATAL|EXIT|[Cc]annot|[Cc]an't|[Nn]o such|not found|[Ff]ailed|denied|[Kk]illed|Exception|[Ii]nvalid"
+)
+_WROTE = re.compile(r"\b(?:wrote|written|writing|saved?|saving|created?|output)\b.{0,40}", re.IGNORECASE)
+_REMOVES = "Removing output files of failed"
+_CONTAINER = re.compile(
+    r"(?P<tool>singularity|apptainer|docker|podman) +(?:exec|run)\b.{0,4000}?(?P<image>\S{1,200}\.(?:sif|simg|img))"
+)
+
+
+class FailedRule(NamedTuple):
+    """A rule of a workflow that failed, as its block tells."""
+
+    name: str
+    place: str
+    """Where the rule is written; empty where the log does not tell."""
+    sections: dict[str, list[str]]
+    """What stands below each field, by the words before its colon in lower letters."""
+    errors: list[tuple[int, str]]
+    """Lines below `Command error` that tell of a failure, with their numbers."""
+
+
+def workflow_account(cited: Citation, facts: Facts) -> str:
+    """Return what to do about a rule of a workflow that failed, or whose files are missing; empty for other lines."""
+    if cited.file != "job.log" or cited.rule not in (RULE, MISSING):
+        return ""
+    rule = failed_rule(cited, facts)
+    of_rule = f"rule {rule.name}" if rule.name else "the rule"
+    at = f" ({rule.place})" if rule.place else ""
+    text = cited.text
+    if "MissingOutput" in text or "expected by" in text or "some output files are missing" in text:
+        return _not_made(of_rule, at, cited, rule, facts)
+    if "MissingInput" in text or "Missing input" in text:
+        return _not_there(of_rule, at, cited, rule, facts)
+    return _failed(of_rule, cited, rule, facts)
+
+
+def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
+    files = _listed(_paths(re.findall(r"`([^`]{1,200})`", cited.text)[:1] or _below(cited, facts)))
+    removed = _removed(cited, facts)
+    printed = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
+    wrote = (
+        f" It did make {_listed(removed)}."
+        if removed
+        else f" What it printed: {cut(printed, SHOWN_OF_COMMAND)}."
+        if printed
+        else ""
+    )
+    return (
+        f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
+        f"output: let it write exactly that name in the folder that the rule expects, or correct the output there.{wrote} To wait "
+        "longer (--latency-wait) helps only where the file comes late on a shared disk."
+    )
+
+
+def _not_there(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
+    lines = rule.sections.get("affected files") or [text for text in _below(cited, facts) if ":" not in text]
+    files = _listed(_paths(lines))
+    cards = ", ".join(line.strip() for line in rule.sections.get("wildcards", []) if line.strip())
+    files_of_rule = f"{files}, which {of_rule}{at} takes as its input" if files else f"the input of {of_rule}{at}"
+    wildcards = f" It is asked for with {cards}." if cards else ""
+    return (
+        f"There is no {files_of_rule}, and no rule makes it: put it there, or correct its path, its name or the "
+        "list of samples that it is "
+        f"made of.{wildcards}"
+    )
+
+
+def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
+    if rule.errors:
+        number, words = rule.errors[0]
+        return f"The command of {of_rule} failed with: {cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that."
+    block = [cited.text, *(line.text for line in facts.between(cited.line + 1, cited.line + LINES_OF_BLOCK))]
+    log = next((match["file"] for text in block if (match := _LOG.match(text)) is not None), "")
+    code = next((match["code"] or match["told"] for text in block if (match := _EXIT.search(text)) and not match["bare"]), "")
+    code = code or next((line.strip() for line in rule.sections.get("command exit status", []) if line.strip().isdigit()), "")
+    status = f" with exit status {code}" if code not in ("", "1") else ""
+    means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
+    image = next((match for text in block if (match := _CONTAINER.search(text[: 2 * MOST_OF_LINE])) is not None), None)
+    inside = (
+        f", inside its container ({image['tool']} exec {image['image']}), where its programs and packages have to be"
+        if image
+        else ""
+    )
+    folder = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
+    if log:
+        return f"The command of {of_rule} failed{status}, and what it printed is in {log}: read that file first.{means}"
+    if folder:
+        return f"The command of {of_rule} failed{status}: read .command.err in {folder}, and run .command.run there.{means}"
+    command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
+    run = f" (`{command}`)" if command else ""
+    return (
+        f"The command of {of_rule} failed{status}, and what it printed is not in this log: run it by "
+        f"hand{run}{inside}, or give the "
+        f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
+    )
+
+
+def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
+    """Return what the block around a cited line of a workflow tells of its rule."""
+    around = facts.between(max(1, cited.line - LINES_ABOVE), cited.line + LINES_OF_BLOCK)
+    after = [line for line in around if line.number >= cited.line]
+    texts = [cited.text, *(line.text for line in after[1:6]), *(line.text for line in reversed(around) if line.number < cited.line)]
+    name_match = next((match for text in texts if (match := _NAME.search(text[:MOST_OF_LINE])) is not None), None)
+    at = next((match for text in texts if (match := _AT.search(text[:MOST_OF_LINE])) is not None), None)
+    sections: dict[str, list[str]] = {}
+    errors: list[tuple[int, str]] = []
+    field = ""
+    for line in around:
+        text = line.text[:MOST_OF_LINE]
+        match = re.match(r"^\s{0,6}(?P<field>[A-Za-z][A-Za-z ]{2,22}):\s*(?P<value>.*)$", text)
+        if (
+            match is not None
+            and (line.number >= cited.line or match["field"][:7] in ("Command", "Work di"))
+            and field != "command error"
+        ):
+            field = match["field"].lower()
+            sections.setdefault(field, []).extend([match["value"]] if match["value"] else [])
+        elif text[:10] in ("Work dir:", "Tip: you c") or _RULE_LINE.match(text):
+            field = match["field"].lower() if match is not None else ""
+        elif field:
+            sections.setdefault(field, []).append(text)
+            if field == "command error" and _TELLS.search(text):
+                errors.append((line.number, text.strip()))
+    name = (name_match["name"] or name_match["job"]).rstrip(":") if name_match is not None else ""
+    return FailedRule(name, f"{at['file']}:{at['line']}" if at is not None else "", sections, errors)
+
+
+def command_error(cited: Citation, facts: Facts) -> int:
+    """Return the line in which the command of a failed rule tells why; 0 where the log does not hold it."""
+    errors = failed_rule(cited, facts).errors if cited.file == "job.log" and cited.rule == RULE else []
+    return errors[0][0] if errors else 0
+
+
+def _below(cited: Citation, facts: Facts) -> list[str]:
+    """Return the lines of files below a cited line, up to the next message."""
+    files: list[str] = []
+    for line in facts.between(cited.line + 1, cited.line + LINES_OF_BLOCK):
+        if _REMOVES in line.text or _RULE_LINE.match(line.text) or not line.text.strip():
+            break
+        files.append(line.text)
+    return [text for text in files if " " not in text.strip() or "(missing" in text] or files
+
+
+def _removed(cited: Citation, facts: Facts) -> list[str]:
+    """Return the files that the failed rule had made, which the workflow takes away again."""
+    lines = facts.between(cited.line, cited.line + LINES_OF_BLOCK)
+    start = next((at for at, line in enumerate(lines) if _REMOVES in line.text), None)
+    return _paths([lines[start + 1].text]) if start is not None and start + 1 < len(lines) else []
+
+
+def _paths(texts: Sequence[str]) -> list[str]:
+    return [match["file"] for text in texts for match in _FILES.finditer(text[:MOST_OF_LINE])]
+
+
+def _listed(files: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(files))
+    return f"{', '.join(unique[:MOST_FILES])}{f' and {len(unique) - MOST_FILES} more' if len(unique) > MOST_FILES else ''}"
