@@ -343,8 +343,9 @@ def _last_logged(diagnosis: Diagnosis, points: Sequence[MetricPoint], facts: Fac
     if last is None:
         return ""
     gradient = f", gradient norm {last.grad_norm:.4g}" if last.grad_norm is not None else ""
+    step = "loss that was logged before is" if last.counted else f"step that was logged before is {last.step} with loss"
     return (
-        f"The last step that was logged before is {last.step} with loss {last.loss:.4g}{gradient} (job.log:{last.line}): "
+        f"The last {step} {last.loss:.4g}{gradient} (job.log:{last.line}): "
         f"{rate_lowered(facts)} or clip gradients before it goes on. {saved(facts, before=cited.line)}"
     )
 

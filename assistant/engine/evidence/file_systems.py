@@ -224,6 +224,13 @@ def full_words(states: Sequence[Mapping[str, Any]]) -> str:
     return f"The error names no path; full is {'; '.join(full)}." if full else ""
 
 
+def full_disk_words(disk: FaultyDisk, states: Sequence[Mapping[str, Any]]) -> str:
+    """Return that a file system which a job uses is full, with its share and its nodes."""
+    shares = [state.get("used_percent") for state in states if state["place"] == disk.place and state["node"] in disk.nodes]
+    percent = max((float(share) for share in shares if share is not None), default=0.0)
+    return f"Of what the job uses {disk.place} ({disk.kind}) is full ({percent:.0f} %) on {', '.join(disk.nodes)}."
+
+
 def filled_words(used: float | None, inodes: float | None) -> Sequence[str]:
     """Return how much of a file system is in use, in words."""
     space = [f"{used:.0f} % is in use"] if used is not None else []

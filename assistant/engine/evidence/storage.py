@@ -18,6 +18,7 @@ from assistant.engine.evidence.file_systems import (
     OwnFiles,
     crowded_disk,
     filled_words,
+    full_disk_words,
     full_words,
     held_elsewhere,
     holders_in_words,
@@ -267,12 +268,20 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
     states = _all_states(engine, incident, nodes)
     kept_paths = _kept_paths(engine, job)
+    used = paths_used(job, map(str, kept_paths), _sources(job))
     if fault is None and not _QUOTA.search(error):
-        return _with_full_disk(diagnosis, states, paths_used(job, map(str, kept_paths), _sources(job)))
-    if fault in (None, DiskFault.FULL):
+        full = unnamed_disk(DiskFault.FULL, states, used)
+        if full is None:
+            return diagnosis
+        words = full_disk_words(full, states)
+        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
+        if first and first[0] not in full.nodes:
+            return diagnosis
+        fault = DiskFault.FULL
+    elif fault in (None, DiskFault.FULL):
         sentence = full_words(states)
         diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}") if sentence else diagnosis
-    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept_paths), _sources(job))) if fault is not None else None
+    disk = unnamed_disk(fault, states, used) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
         return _with_crowded(engine, incident, diagnosis, job, states, first or nodes)
     if fault is None or disk is None:
@@ -337,17 +346,6 @@ def _with_crowded(
     )
     # where the job stays, people hear which disk it is all the same
     return moved if moved.where != diagnosis.where else replace(moved, advice=f"{moved.advice} {words}")
-
-
-def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> Diagnosis:
-    """Return a diagnosis of a write that was cut short with the full file system that the job uses; as it is where none is full."""
-    disk = unnamed_disk(DiskFault.FULL, states, paths)
-    if disk is None:
-        return diagnosis
-    shares = [state.get("used_percent") for state in states if state["place"] == disk.place and state["node"] in disk.nodes]
-    percent = max((float(share) for share in shares if share is not None), default=0.0)
-    words = f"Of what the job uses {disk.place} ({disk.kind}) is full ({percent:.0f} %) on {', '.join(disk.nodes)}."
-    return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
 
 
 def fault_of(error: str) -> DiskFault | None:
