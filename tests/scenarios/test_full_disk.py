@@ -169,6 +169,24 @@ def test_a_write_that_was_cut_short_names_the_full_file_system_of_the_job(answer
     assert scene.cluster.changes == ["submit 1"]
 
 
+def test_a_job_goes_on_without_the_node_whose_own_full_disk_cut_its_save_short(tmp_path: Path) -> None:
+    disk = Disk()
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=CUT, only_on="node01"))
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, disk.place, mounts=True)
+    scene.cluster.submit(replace(scene.spec, script=scene.spec.script.replace("train.py", f"train.py {disk.script}")))
+    first = scene.cluster.job("1")
+    assert first.started is not None
+    looks = ("sh", "-c", _SUMMED, _WRITTEN, disk.place, first.user, str(int(first.started.timestamp())))
+    scene.cluster.answers[shlex.join(looks)] = partial(writers, disk)
+    scene.watch(600)
+    (incident,) = scene.engine.store.incidents()
+    diagnosis = scene.engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert "Of what the job uses /scratch (xfs) is full (100 %) on node01." in diagnosis.summary
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert "node01" not in scene.cluster.job("2").nodes
+
+
 def test_people_hear_of_a_crowded_disk_also_where_it_is_not_known_what_the_job_keeps(tmp_path: Path) -> None:
     disk = Disk(answers={"node01": CROWDED})
     lines = tuple(line.format(named=disk.named, error=disk.error) for line in ENOSPC)
