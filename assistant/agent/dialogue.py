@@ -19,7 +19,7 @@ from assistant.errors import Denied, NightshiftError, Parked
 from assistant.gate import Gate
 from assistant.records import Verdict
 from assistant.redact import redact, redact_value
-from assistant.store.approvals import SHORT_DIGEST
+from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 BY = "agent"
