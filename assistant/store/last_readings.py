@@ -1,7 +1,7 @@
 """What was read and sent last: rows of the audit, notifications of each place, counters of nodes, processes of jobs.
 
-A reader goes on from there, so that nothing counts twice and nobody is notified twice; counters and processes are compared with what
-stands there later: a counter that moved since its last reading, a process that has died.
+A reader goes on from there, so that nothing counts twice and nobody is notified twice; counters and processes are compared
+with what stands there later: a counter that moved since its last reading, a process that has died.
 """
 
 from __future__ import annotations

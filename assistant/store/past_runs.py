@@ -1,7 +1,8 @@
 """What past incidents and runs taught: memories of incidents, which nodes failed, how long evaluations took, how good runs log.
 
-A memory has one vector for each of its lines, kept as float32 beside the name of the embedder that made them; nearness is one NumPy
-product over all. The ledger of blame knows nodes by the failed jobs they were in, and root causes by the restarts that answered them.
+A memory has one vector for each of its lines, kept as float32 beside the name of the embedder that made them; nearness is one
+NumPy product over all. The ledger of blame knows nodes by the failed jobs they were in, and root causes by the restarts that
+answered them.
 """
 
 from __future__ import annotations
