@@ -1,4 +1,4 @@
-r"""What a model may say, as a tree: built of parts or of a `pattern`, written as a grammar of llama.cpp (GBNF) or a regular expression.
+r"""What a model may say, as a tree: built of parts or of a `pattern`, written as GBNF (llama.cpp) or a regular expression.
 
 No part contains itself, so both forms are finite. The grammar uses no parentheses: llama.cpp multiplies the rules of a repeated
 group, takes a repetition above 2,000 as endless without a word, and ends the process on what it cannot read. So only the form that
