@@ -13,7 +13,7 @@ from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
 from assistant.agent.chooser import intents
-from assistant.agent.entities import NameInventory, Names
+from assistant.agent.words import NameInventory, Names
 from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked
 from assistant.gate import Gate
