@@ -4,7 +4,6 @@
   `slurm_history` what it says of jobs, nodes and the past
 - submissions: `slurm_typed` (the line that was typed), `slurm_specs` (all that a job was submitted with), `slurm_spec` (the words
   of the next submission)
-- embedded: `local` with `local_jobs` (its folders, cordons) and `local_runner` (the supervisor of a job); `drill` is the job of the
-  demo
+- embedded: `local` with `local_jobs` (its folders, cordons) and `local_runner` (the supervisor of a job)
 - in memory: `simulated` with `simulated_run` (what a job does)
 """
