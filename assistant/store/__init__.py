@@ -4,17 +4,16 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 
 - the file itself: `connection` (one a thread), `migrations` (its tables, step by step), `rows` (records to rows and back), `seals`
   (the digest of every committed row) and `audit` (who did what, and whether the file was rewritten)
-- what happens now: `incidents`, `calls` with their approvals, `watches` (the processes that watch, and which one leads)
-- what outlives it: `past_runs` (memories, ledger, estimates), `standing_decisions` (breaker, learned rules, the site's policy),
-  `last_readings` (how far each reader has come)
+- what happens now: `incidents` with the last readings of nodes and processes, `calls` with their approvals, `watches` (the
+  processes that watch, which one leads, what each has counted and notified)
+- what outlives it: `past_runs` (memories, ledger, estimates), `standing_decisions` (breaker, learned rules, the site's policy)
 """
 
 from __future__ import annotations
 
 from assistant.store.audit import AuditHead, AuditRow, BrokenRow
 from assistant.store.calls import Approval, ApprovalRows, PastCall
-from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows
-from assistant.store.last_readings import Count, DeliveryRecord, DeliveryRows, ProcessRows
+from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows, ProcessRows
 from assistant.store.past_runs import (
     Attempt,
     BudgetRows,
@@ -28,7 +27,18 @@ from assistant.store.past_runs import (
     TrialRows,
 )
 from assistant.store.standing_decisions import PolicyRows, RuleRows
-from assistant.store.watches import CoverageRows, LeaderRows, Leadership, PassingWatch, Said, Unseen, WatchRows
+from assistant.store.watches import (
+    Count,
+    CoverageRows,
+    DeliveryRecord,
+    DeliveryRows,
+    LeaderRows,
+    Leadership,
+    PassingWatch,
+    Said,
+    Unseen,
+    WatchRows,
+)
 
 __all__ = [
     "SETTLED_SINCE",
