@@ -270,6 +270,8 @@ def _same_class(size: int, other_size: int) -> bool:
     return not (size and other_size) or max(size, other_size) / min(size, other_size) < _SAME_CLASS
 
 
+# The nodes that the coordinator may use, and the work of trials that run.
+
 STRIKES = 3
 """So many jobs that ended without a piece to blame, and a node is used no more."""
 

@@ -282,6 +282,15 @@ def duration(seconds: float) -> str:
     return f"{rounded_s / 3600:.1f} h"
 
 
+# Charts of a replayed run: how many GPUs do what over time.
+
+PHASE_COLOURS: Mapping[ReplayPhase, tuple[str, str]] = {
+    ReplayPhase.INFER: ("inference", "#2a6f97"),
+    ReplayPhase.PREPARE: ("preparing data", "#89c2d9"),
+    ReplayPhase.LOAD: ("loading the model", "#e9c46a"),
+    ReplayPhase.METRIC: ("metrics", "#c1666b"),
+}
+"""What a GPU may be held for, from the bottom up: in words, and its colour."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -419,12 +428,3 @@ def _axis_text(seconds: float) -> str:
     if rounded_s < 600:
         return f"{rounded_s} s"
     return f"{rounded_s // 60} min" if rounded_s < 3 * 3600 else f"{rounded_s // 3600} h {rounded_s % 3600 // 60:02} min"
-
-
-PHASE_COLOURS: Mapping[ReplayPhase, tuple[str, str]] = {
-    ReplayPhase.INFER: ("inference", "#2a6f97"),
-    ReplayPhase.PREPARE: ("preparing data", "#89c2d9"),
-    ReplayPhase.LOAD: ("loading the model", "#e9c46a"),
-    ReplayPhase.METRIC: ("metrics", "#c1666b"),
-}
-"""What a GPU may be held for, from the bottom up: in words, and its colour."""
