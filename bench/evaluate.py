@@ -29,9 +29,9 @@ from pathlib import Path
 
 from assistant.evaluation import demo_model
 from assistant.evaluation.coordinator import Coordinator
-from assistant.evaluation.coordinator_plan import planner
 from assistant.evaluation.demo_model import train
 from assistant.evaluation.files import RunFolder
+from assistant.evaluation.plan_inputs import planner
 from assistant.evaluation.stage import Model
 from assistant.evaluation.suite import RunSpec
 from assistant.evaluation.work import Dataset, Estimate

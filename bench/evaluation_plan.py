@@ -17,11 +17,10 @@ import sys
 import time
 from dataclasses import replace
 
+from assistant.evaluation.plan_inputs import Priors
 from assistant.evaluation.planning import plan
-from assistant.evaluation.priors import Priors
-from assistant.evaluation.simulate import Storage
 from assistant.evaluation.strategies import STRATEGIES, StrategyComparison, compare
-from assistant.evaluation.work import Dataset, Estimate, Machines
+from assistant.evaluation.work import Dataset, Estimate, Machines, Storage
 
 PLANNED_S = 1.0
 TARGETS = {1: 1.3, 4: 1.8}

@@ -14,7 +14,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from assistant.content.faults import find_fault
-from assistant.demo import night
+from assistant.demo import job
 from assistant.tui.app import ChatApp, app_on
 from assistant.tui.screens.incident import IncidentScreen
 
@@ -89,8 +89,8 @@ def main(out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightshift-night-") as name:
         folder, fault = Path(name), find_fault("ecc")
-        settings = night.prepare(folder)
-        with night.watched(fault, folder):
+        settings = job.prepare(folder)
+        with job.watched(fault, folder):
             asyncio.run(take(app_on(settings), out))
     return 0
 

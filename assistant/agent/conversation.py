@@ -33,10 +33,10 @@ from assistant.agent.answer import (
     question_of,
 )
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn, shown_source
-from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.toolbox import CHARACTERS_A_TOKEN, MOST_CHARACTERS, Origins, Shortener, Toolbox, ToolOffer, offers
+from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable

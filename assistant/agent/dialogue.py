@@ -13,13 +13,13 @@ from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
 from assistant.agent.chooser import intents
-from assistant.agent.entities import NameInventory, Names
+from assistant.agent.words import NameInventory, Names
 from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked
 from assistant.gate import Gate
 from assistant.records import Verdict
 from assistant.redact import redact, redact_value
-from assistant.store.approvals import SHORT_DIGEST
+from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 BY = "agent"

@@ -24,7 +24,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from assistant.agent.answer import AnswerSource, Proposal, as_data, cut_text, one_line
 from assistant.agent.dialogue import QuestionTurn, put_before_person
-from assistant.agent.entities import NameInventory
+from assistant.agent.words import NameInventory
 from assistant.errors import Denied, ToolError, UsageError
 from assistant.nodeset import expand
 from assistant.policy import Mode

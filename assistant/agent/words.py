@@ -1,16 +1,26 @@
-"""What the words of a sentence tell without its meaning: keyword cues, its form (an order or a question), and typing errors.
+"""What stands in a question before its meaning is asked: the names of what exists, keyword cues, typing errors.
 
 A cue is made of words, concepts and kinds of names that together speak for what a sentence asks for. A word that was typed in haste
 has one letter wrong, missing, doubled or swapped, and is read only where one known word alone is that near.
+
+Only what exists in the cluster or the store is a name. Whatever looks like one and is none is handed back as a stranger, so that
+the answer can say so.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from assistant.content.reasons import reasons
+from assistant.errors import NightshiftError, UsageError
+from assistant.gate import Gate
+from assistant.nodeset import expand
 
 WORDS = Path(__file__).parent / "words.txt"
 """Words of the sentences from which the choice of a tool was learned; training/encoder/questions.py writes them."""
@@ -18,34 +28,13 @@ SHORTEST = 4
 """Letters of a word that may be mended; shorter ones are near too many others."""
 _WORD = re.compile(r"(?<![{\w])[a-z]+(?![}\w'])", re.IGNORECASE)
 
-_WRITTEN_OUT = {
-    "y": "why",
-    "u": "you",
-    "ur": "your",
-    "r": "are",
-    "pls": "please",
-    "plz": "please",
-    "thx": "thanks",
-    "wat": "what",
-    "wut": "what",
-    "whats": "what is",
-    "wheres": "where is",
-    "whos": "who is",
-    "hows": "how is",
-    "gimme": "give me",
-    "lemme": "let me",
-    "wanna": "want to",
-    "gonna": "going to",
-    "dont": "do not",
-    "cant": "cannot",
-    "b4": "before",
-    "n": "and",
-    "msgs": "messages",
-    "chkpt": "checkpoint",
-    "chkpts": "checkpoints",
-    "ckpt": "checkpoint",
-    "ckpts": "checkpoints",
-}
+_SHORT_FORMS = """
+y = why, u = you, ur = your, r = are, pls = please, plz = please, thx = thanks, wat = what, wut = what, whats = what is,
+wheres = where is, whos = who is, hows = how is, gimme = give me, lemme = let me, wanna = want to, gonna = going to,
+dont = do not, cant = cannot, b4 = before, n = and, msgs = messages, chkpt = checkpoint, chkpts = checkpoints, ckpt =
+checkpoint, ckpts = checkpoints
+"""
+_WRITTEN_OUT = {short: full for short, _, full in (pair.partition(" = ") for pair in " ".join(_SHORT_FORMS.split()).split(", "))}
 """What pagers and chats leave out."""
 _SHORTHAND = re.compile(rf"(?<![{{\w'.-])(?:{'|'.join(_WRITTEN_OUT)})(?![}}\w'.-])", re.IGNORECASE)
 
@@ -185,59 +174,315 @@ def stem(word: str) -> str:
     return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
-CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
-"""Intents that propose a change."""
-_GREETS = r"(?:(?:please|pls|ok|okay|so|and|but|now|hi|hey|hello|also|then|well|just|sorry)\b[ ,.!]*)*"
-_ASKS = re.compile(
-    rf"{_GREETS}(?:(?:since|by|under|for|from|at|on|in|to|of|with|until|till|through) )?"
-    r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where|whose|whom"
-    r"|do (?:i|we|you|they|the)|am i|(?:can|may|must|should|shall) (?:i|we))\b",
-    re.IGNORECASE,
-)
-_POLITE = r"(?:(?:can|could|would|will) (?:you|we|somebody|someone)\b|would you mind|how about)"
-_ORDERS = re.compile(
-    rf"{_GREETS}(?:{_POLITE}|(?!(?:any|all|no|still|already)\b)\w+ (?:\w+ )?"
-    r"(?:the |job |node |on )*(?:\{\w+\}|(?:it|this|that)\b)(?!\s+\w+ing))",
-    re.IGNORECASE,
-)
-"""`restart 4821?` may be an order; `node07 again??` and `restart step for 4821?` are none."""
-_RESTARTS = re.compile(
-    rf"{_GREETS}(?:(?:can|could|would|will) you (?:please |kindly )?|let us |let's |i (?:want|need|would like) (?:you )?(?:to )?)?"
-    r"(?:(?:re-?)?(?:start|run|launch|submit|queue|sume|cover|vive|try)|continue|bring|kick|get|put) (?:up |off )?(?:the )?"
-    r"(?:job |run |training )?\{job\}(?!'s)",
-    re.IGNORECASE,
-)
-"""An order that may name a checkpoint, and asks for none."""
-_CHECKPOINTS = frozenset({"checkpoints", "newest_checkpoint", "plan"})
-
-_RULE_WORDS = (
-    r"(?:rules?|instructions?|polic(?:y|ies)|limits?|limitations?|restrictions?|guidelines?|safeguards?|safety|guard ?rails?"
-    r"|prompts?|approvals?|permissions?)"
-)
-_LIFTS = re.compile(
-    rf"\b(?:ignore|forget|disregard|bypass|circumvent|override|overrule|suspend|drop|skip)\b (?:\w+ ){{0,3}}{_RULE_WORDS}\b"
-    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.{0, 200}\b(?:apply|now|any ?more|for you)\b"
-    r"|\byou(?: are|'re|r) (?:now |hereby |from now on )*(?:in (?:the )?)?(?:act|acting|admin|root|god|developer|debug|unrestricted"
-    r"|unlimited|autonomous|jailbroken?|dan)\b(?: mode)?"
-    r"|\b(?:enter|switch (?:yourself )?(?:in)?to|go (?:in)?to|change (?:in)?to) (?:act|admin|root|god|developer|free) mode\b"
-    r"|^\W*(?:system|admin|administrator|root|developer)(?: (?:message|prompt|override|note|notice))?\s*[:>\]]",
-    re.IGNORECASE,
-)
-"""Words that would take a rule away, or claim to speak with more authority than who asks has."""
+MOST_INCIDENTS = 400
 
 
-def lifts_rules(sentence: str) -> bool:
-    """Tell whether a sentence tries to talk the rules away; who asks about them does not."""
-    return bool(_LIFTS.search(sentence)) and not _ASKS.match(sentence)
+@dataclass(frozen=True)
+class NameInventory:
+    """Everything that a question may name."""
+
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    """Name by id, oldest first."""
+    users: frozenset[str] = frozenset()
+    nodes: tuple[str, ...] = ()
+    incidents: Mapping[int, str] = field(default_factory=dict)
+    """Job by id of the incident; empty for a node's."""
+    approvals: tuple[int, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What could not be asked, and why."""
+
+    def job_named(self, name: str) -> str | None:
+        """Return the newest job of a name."""
+        return next((job for job, called in reversed(list(self.jobs.items())) if called == name), None)
 
 
-def excluded_intents(sentence: str) -> frozenset[str]:
-    """Return the intents that a sentence cannot have: who asks whether a node is back does not ask to put it back.
+def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
+    """Return what exists now; what does not answer is left out, and said."""
+    missing: list[str] = []
+
+    def ask(tool: str, **arguments: object) -> Sequence[Mapping[str, object]]:
+        try:
+            outcome = gate.call(tool, arguments, why="what a question may name", by=by)
+        except NightshiftError as error:
+            missing.append(f"{tool}: {error}")
+            return ()
+        if not outcome.ok:
+            missing.append(f"{tool}: {outcome.error}")
+        return outcome.value if outcome.ok and isinstance(outcome.value, list) else ()
+
+    jobs = ask("list_jobs", limit=100_000)
+    incidents = ask("list_incidents", limit=MOST_INCIDENTS)
+    return NameInventory(
+        jobs={str(job["job"]): str(job["name"]) for job in reversed(jobs)},
+        users=frozenset(str(job["user"]) for job in jobs if job["user"]),
+        nodes=tuple(str(node["node"]) for node in ask("node_states")),
+        incidents={int(str(row["incident"])): str(row["job"] or "") for row in incidents},
+        approvals=tuple(int(str(row["approval"])) for row in ask("list_approvals")),
+        unknown=tuple(missing),
+    )
+
+
+_INCIDENT = re.compile(
+    r"\b(?:incidents?|inc|case|ticket)s?\s{0,8}(?:no\.?|nr\.?|number|id)?\s{0,8}[#:]?\s{0,8}(\d{1,9})\b|(?<!\w)#(\d{1,9})\b", re.I
+)
+_APPROVAL = re.compile(
+    r"\b(?:approvals?|approve|deny|reject|request|proposal)\s{0,8}(?:no\.?|number|id|request|proposal)?\s{0,8}#?(\d{1,9})\b", re.I
+)
+_JOB = re.compile(r"\b(?:job|run|jobid|task)s?\s{0,8}(?:id|no\.?|number)?\s{0,8}[#:=]?\s{0,8}(\d[\w.+]*)", re.I)
+_NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s{1,8}(?:no\.?|number)?\s{0,8}#?(\d{1,6})\b", re.I)
+_LINES = re.compile(r"\b(\d{1,5})\s*(?:log\s+)?(?:lines|rows)\b", re.I)
+_QUOTED = re.compile(r"\"([^\"]{1,200})\"|'([^']{1,200})'(?!\w)|`([^`]{1,200})`|\u201c([^\u201d]{1,200})\u201d")
+_SPAN = re.compile(
+    r"\b(?:last|past|previous|in|within)?\s{0,8}(\d{1,4})\s{0,8}(minutes?|min|hours?|hrs?|h|days?|d|weeks?|w)\b", re.I
+)
+_XID = re.compile(r"\bs?xid\s{0,8}#?\s{0,8}\d{1,3}\b", re.I)
+_TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:\[[\d,/-]+\][A-Za-z0-9_.-]*)?")
+_HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_TIMES = (
+    (re.compile(r"\b(?:last|over) ?night\b|\bduring the night\b|\bovernight\b|\basleep\b", re.I), 16.0, "the last 16 hours"),
+    (re.compile(r"\btoday\b|\bsince midnight\b|\bthis morning\b|\bmy shift\b", re.I), 24.0, "the last 24 hours"),
+    (re.compile(r"\byesterday\b", re.I), 48.0, "the last 48 hours"),
+    (re.compile(r"\b(?:this|last|past) week\b", re.I), 168.0, "the last 7 days"),
+    (re.compile(r"\b(?:this|last|past) month\b", re.I), 720.0, "the last 30 days"),
+    (re.compile(r"\blast hour\b|\bpast hour\b", re.I), 1.0, "the last hour"),
+)
+_STRANGE_NODE = re.compile(r"^(?=.*\d)[A-Za-z][\w.-]*\d$")
+_SEARCHED = re.compile(
+    r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of)\s+"
+    r"(?:the (?:word|text|string) )?([A-Za-z][\w.:-]{2,60})",
+    re.I,
+)
+_COMMON = """
+the a an in of log logs errors error all any lines job out me my its this that what why how which where there help and since from
+for with within over today yesterday tonight now last per by at on to is are was were it them us you something anything everything
+"""
+_NEVER_SEARCHED = frozenset(_COMMON.split())
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a question names."""
+
+    jobs: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    incidents: tuple[int, ...] = ()
+    approvals: tuple[int, ...] = ()
+    numbers: tuple[str, ...] = ()
+    """Bare numbers that may be a job or an incident."""
+    strangers: tuple[str, ...] = ()
+    """What looks like a name and is none, each with what is near: `job 99 (did you mean 98?)`."""
+    texts: tuple[str, ...] = ()
+    """Quoted, or what is to be searched for; reasons and Xids."""
+    terms: tuple[str, ...] = ()
+    """Those of the texts that have a meaning of their own: reasons and Xids."""
+    users: tuple[str, ...] = ()
+    lines: int | None = None
+    hours: float | None = None
+    span: str = ""
+    """How the time is told in an answer."""
+    masked: str = ""
+    """The question with `{job}`, `{node}`, `{incident}`, `{text}` in the place of names."""
+
+
+@dataclass
+class _Reading:
+    """A question while it is read."""
+
+    text: str
+    jobs: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    incidents: list[int] = field(default_factory=list)
+    approvals: list[int] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
+
+    def take(self, pattern: re.Pattern[str], mask: str) -> list[str]:
+        """Return what a pattern finds and put a mask in its place."""
+        matches: list[str] = []
+
+        def mask_match(match: re.Match[str]) -> str:
+            matches.append(next((group for group in match.groups() if group), match.group()))
+            return f" {mask} "
+
+        self.text = pattern.sub(mask_match, self.text)
+        return matches
+
+
+def read_names(question: str, inventory: NameInventory) -> Names:
+    """Return what a question names.
 
     Args:
-        sentence: With `{job}`, `{node}` in place of names.
+        question: As from `question_of`.
+        inventory: What exists.
     """
-    marked = sentence.rstrip().endswith("?")
-    if _ASKS.match(sentence) or (marked and not _ORDERS.match(sentence)):
-        return CHANGING | {"approve"} if marked else CHANGING
-    return _CHECKPOINTS if _RESTARTS.match(sentence) else frozenset()
+    reading = _Reading(question)
+    lines = _LINES.search(question)
+    hours, span = _time(question)
+    if span:
+        # `the last 12 hours` names no job 12
+        reading.text = _SPAN.sub(" {span} ", reading.text)
+    if lines:
+        reading.text = _LINES.sub(" {n} lines ", reading.text)
+    reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
+    reading.texts += reading.take(_XID, "{text}")
+    _jobs_by_word(reading, inventory)
+    for number in reading.take(_INCIDENT, "{incident}"):
+        _incident(reading, int(number), inventory)
+    for number in reading.take(_APPROVAL, "approve request"):
+        reading.approvals.append(int(number))
+    _nodes_by_number(reading, inventory)
+    reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, inventory), reading.text)
+    masked = _searched(reading)
+    return Names(
+        jobs=_once(reading.jobs),
+        nodes=_once(reading.nodes),
+        incidents=tuple(dict.fromkeys(reading.incidents)),
+        approvals=tuple(reading.approvals),
+        numbers=_once(reading.numbers),
+        strangers=_once(reading.strangers),
+        texts=_once(reading.texts),
+        terms=tuple(text for text in _once(reading.texts) if text in reasons() or _XID.fullmatch(text)),
+        users=_once(reading.users),
+        lines=int(lines.group(1)) if lines else None,
+        hours=hours,
+        span=span,
+        masked=" ".join(masked.split()),
+    )
+
+
+def _incident(reading: _Reading, number: int, inventory: NameInventory) -> None:
+    if number in inventory.incidents:
+        reading.incidents.append(number)
+    else:
+        newest = f"; the newest is {max(inventory.incidents)}" if inventory.incidents else "; there are none yet"
+        reading.strangers.append(f"incident {number} is not known{newest}")
+
+
+def _jobs_by_word(reading: _Reading, inventory: NameInventory) -> None:
+    """Take numbers behind the word job: also those that are no job, so that it can be said."""
+
+    def mask_match(match: re.Match[str]) -> str:
+        job = match.group(1).rstrip(".")
+        if job in inventory.jobs:
+            reading.jobs.append(job)
+        else:
+            reading.strangers.append(_no_job(job, inventory))
+        return " job {job} "
+
+    reading.text = _JOB.sub(mask_match, reading.text)
+
+
+def _no_job(job: str, inventory: NameInventory) -> str:
+    """Return how it is told that a number is no job; a scheduler that does not answer has not said so."""
+    if inventory.unknown and not inventory.jobs:
+        return f"whether there is a job {job} is not known now: {inventory.unknown[0]}"
+    near = difflib.get_close_matches(job, inventory.jobs, n=2, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"job {job} is unknown to the scheduler{hint}"
+
+
+def _no_node(node: str, inventory: NameInventory) -> str:
+    if inventory.unknown and not inventory.nodes:
+        return f"whether there is a node {node} is not known now: {inventory.unknown[-1]}"
+    near = difflib.get_close_matches(node, inventory.nodes, n=1, cutoff=0.5)
+    return f"node {node} is unknown to the scheduler" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _nodes_by_number(reading: _Reading, inventory: NameInventory) -> None:
+    def mask_match(match: re.Match[str]) -> str:
+        number = int(match.group(1))
+        matching = [
+            node for node in inventory.nodes if (tail := re.search(r"(?<!\d)(\d+)$", node)) and int(tail.group(1)) == number
+        ]
+        if len(matching) != 1:
+            reading.strangers.append(f"node {match.group(1)} is no node that the scheduler knows")
+            return " {node} "
+        reading.nodes.append(matching[0])
+        return " {node} "
+
+    reading.text = _NODE.sub(mask_match, reading.text)
+
+
+def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
+    bare = word.rstrip(".-+")
+    low = {node.lower(): node for node in inventory.nodes}
+    if bare in inventory.jobs and bare.isdecimal() and int(bare) in inventory.incidents:
+        reading.numbers.append(bare)
+        return "{number}"
+    if bare in inventory.jobs:
+        reading.jobs.append(bare)
+        return "{job}"
+    if bare.lower() in low:
+        reading.nodes.append(low[bare.lower()])
+        return "{node}"
+    if "[" in bare or "," in bare:
+        return _node_set(bare, reading, inventory)
+    job = inventory.job_named(bare) if len(bare) > 2 else None
+    if job is not None:
+        reading.jobs.append(job)
+        return "{job}"
+    if bare.lower() in {user.lower() for user in inventory.users}:
+        reading.users.append(next(user for user in inventory.users if user.lower() == bare.lower()))
+        return "user"
+    if bare.lower() in reasons():
+        reading.texts.append(bare.lower())
+        return "{text}"
+    if bare.isdecimal():
+        if int(bare) in inventory.incidents:
+            reading.numbers.append(bare)
+            return "{number}"
+        if len(bare) >= 3:
+            reading.strangers.append(_no_job(bare, inventory))
+            return "{job}"
+    elif _STRANGE_NODE.match(bare) and _like_a_node(bare, inventory.nodes):
+        reading.strangers.append(_no_node(bare, inventory))
+        return "{node}"
+    return word
+
+
+def _like_a_node(word: str, nodes: Sequence[str]) -> bool:
+    """Tell whether a word is formed as the nodes are: the same letters before the number."""
+    stem = re.sub(r"(?<!\d)\d+$", "", word).lower()
+    return any(re.sub(r"(?<!\d)\d+$", "", node).lower() == stem for node in nodes) or stem.rstrip("-_") in (
+        "node",
+        "gpu",
+        "host",
+        "nid",
+    )
+
+
+def _node_set(word: str, reading: _Reading, inventory: NameInventory) -> str:
+    try:
+        names = expand(word)
+    except UsageError:
+        return word
+    existing = [name for name in names if name in inventory.nodes]
+    missing = [name for name in names if name not in inventory.nodes]
+    reading.nodes += existing
+    if missing:
+        reading.strangers.append(f"{len(missing)} of {len(names)} nodes of {word} are unknown, for instance {missing[0]}")
+    return "{node}"
+
+
+def _searched(reading: _Reading) -> str:
+    if reading.texts or "{text}" in reading.text:
+        return reading.text
+    match = _SEARCHED.search(reading.text)
+    if match and match.group(1).lower() not in _NEVER_SEARCHED and "{" not in match.group(1):
+        reading.texts.append(match.group(1))
+        return reading.text[: match.start(1)] + "{text}" + reading.text[match.end(1) :]
+    return reading.text
+
+
+def _time(question: str) -> tuple[float | None, str]:
+    match = _SPAN.search(question)
+    if match:
+        hours = int(match.group(1)) * _HOURS[match.group(2)[0].lower()]
+        return hours, f"the last {match.group(1)} {match.group(2)}"
+    return next(((hours, phrase) for pattern, hours, phrase in _TIMES if pattern.search(question)), (None, ""))
+
+
+def _once(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

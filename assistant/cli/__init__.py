@@ -2,5 +2,12 @@
 
 Read `main` (the table of commands, and how errors end one) on `context` (settings, store and engine of one invocation, and how a
 module is imported only when its command is called) and `output` (what is printed, and exit codes). Every other module is a
-command or a few of one subject; what measures is in `measure/`. `reference` writes docs/commands.md.
+command or a few of one subject:
+
+- to work incidents: `watch` (also status, recover and resume), `incidents`, `diagnose` (also learn and logs), `ask` (also explain
+  and chat), `changes` (approvals, undo, stops, audit)
+- about the cluster: `jobs`, `nodes`, `checkpoints`, `node_self_check` (what a node asks about itself)
+- about Nightshift: `config`, `doctor`, `model`, `playbooks`, `rules`; what measures is in `measure/`
+
+`reference` writes docs/commands.md.
 """

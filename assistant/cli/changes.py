@@ -28,7 +28,7 @@ from assistant.cli.output import (
 from assistant.display import unambiguous
 from assistant.errors import ChangesStopped, Denied, Parked, Unavailable, UsageError
 from assistant.records import Decision, Outcome, Verdict
-from assistant.store.approvals import SHORT_DIGEST
+from assistant.store.calls import SHORT_DIGEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -325,7 +325,7 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
 
     Also what the last hour brought that counts for it.
     """
-    from assistant.store.breaker import count_lately, last_period
+    from assistant.store.standing_decisions import count_lately, last_period
 
     invocation = invocation_of(context)
     period, terms = last_period(invocation.store), invocation.in_force.policy.breaker
@@ -353,7 +353,7 @@ def reset(context: typer.Context, why: BreakerWhy = "", as_json: Json = False) -
     What piled up meanwhile is dropped: each case is looked at once more in the cluster as it is now. It is closed where nothing is
     left to be done, else handed to a person, and brought back with `nightshift recover JOB`.
     """
-    from assistant.store.breaker import reset_breaker
+    from assistant.store.standing_decisions import reset_breaker
 
     was_open = reset_breaker(invocation_of(context).store, why=why or "reset by hand", by=f"cli:{user()}")
     if as_json:
@@ -368,7 +368,7 @@ def open_by_hand(context: typer.Context, why: BreakerWhy = "", as_json: Json = F
 
     Incidents are still noticed and diagnosed.
     """
-    from assistant.store.breaker import open_breaker
+    from assistant.store.standing_decisions import open_breaker
 
     was_closed = open_breaker(invocation_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
     if as_json:

@@ -1,13 +1,17 @@
-"""`nightshift config`: every setting, where it comes from, and whether the files are right."""
+"""`nightshift config`: every setting, where it comes from, whether the files are right; and the file that a command writes."""
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.output import print_json, print_line
+from assistant.errors import NightshiftError, UsageError
 
 if TYPE_CHECKING:
     from assistant.config import Settings
@@ -154,3 +158,44 @@ def _give_up(invocation: Invocation, why: str) -> None:
         )
     if invocation.store.give_up_site_policy(by=f"cli:{user()}", why=why) is None:
         raise UsageError("the store knows of no policy of this site: the shipped one is in force already")
+
+
+def write_table(path: Path, lines: list[str]) -> None:
+    """Write a settings file with another [model] table, or none, anew.
+
+    Raises:
+        UsageError: It would be wrong; it is left as it is.
+    """
+    new_text = with_table(path.read_text(encoding="utf-8") if path.is_file() else "", lines)
+    _refuse_wrong(new_text, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(new_text, encoding="utf-8")
+    new.replace(path)
+
+
+def with_table(text: str, lines: list[str]) -> str:
+    """Return a settings file with another [model] table, or none."""
+    remaining = re.sub(r"(?ms)^\[model\][^\n]*\n.*?(?=^\[|\Z)", "", text).rstrip("\n")
+    parts = ([remaining] if remaining else []) + (["\n".join(lines)] if lines else [])
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _refuse_wrong(text: str, path: Path) -> None:
+    import tempfile
+
+    from assistant.config import load
+
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        try:
+            load(config=Path(file.name))
+        except NightshiftError as error:
+            raise UsageError(f"{path}: was left as it is: with the new table it would be wrong: {error}") from error
+
+
+def own_settings() -> Path:
+    """Return where the settings file of this user lies."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".config") / "nightshift" / "config.toml"

@@ -13,6 +13,7 @@ import difflib
 import importlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -358,3 +359,21 @@ def one_of(name: str, choices: Mapping[str, ChoiceValue], kind: str, see: str) -
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known ones: {see}"
     raise UsageError(f"there is no {kind} {name!r}; {hint}")
+
+
+PROGRESS_EVERY_S = 5.0
+
+
+class DownloadProgress:
+    """Says every few seconds how far a download is."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation, self.next = invocation, time.monotonic() + PROGRESS_EVERY_S
+
+    def __call__(self, loaded: int, size: int) -> None:
+        """Take what has come."""
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + PROGRESS_EVERY_S
+        share = f" of {size / 1e9:.2f} GB, {100 * loaded / size:.0f} %" if size else ""
+        self.invocation.say(f"{loaded / 1e9:.2f} GB{share}")

@@ -211,7 +211,7 @@ def _disk(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _store(invocation: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.store.breaker import why_open
+    from assistant.store.standing_decisions import why_open
 
     with invocation.store.transaction():
         incidents = len(invocation.store.incidents(open_only=True, limit=10_000))

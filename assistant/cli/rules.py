@@ -58,7 +58,7 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
         counting = [existing for existing in invocation.store.rules(counting=True) if existing.id != rule]
         knowledge = Knowledge.load(invocation.site).with_learned(counting)
         if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=invocation.site)):
-            raise UsageError(f"{rule} cannot be used: {bad[0].what}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
+            raise UsageError(f"{rule} cannot be used: {bad[0].why}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
     moved = invocation.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
     _print_moved(moved, as_json)
 
@@ -283,7 +283,7 @@ def _proof(invocation: Invocation, entry: Entry) -> list[str]:
         return []
     counting = [rule for rule in invocation.store.rules(counting=True) if rule.id != entry.id]
     problems = flaws(_as_rule(entry), [], ground_of(_knowledge(invocation, counting).patterns, counting, site=invocation.site))
-    return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in problems]
+    return [f"{flaw.why}: {flaw.line[:200]!r}" if flaw.line else flaw.why for flaw in problems]
 
 
 def _is_safe(entry: Entry) -> bool:

@@ -28,7 +28,7 @@ from assistant.display import notice_line
 from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
 from assistant.redact import Mask, redact
 from assistant.store import Count, Store
-from assistant.store.deliveries import cursor_of
+from assistant.store.watches import cursor_of
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from assistant.errors import StoreError
 from assistant.records import IncidentState
 from assistant.redact import redact
 from assistant.store import Count, Store
-from assistant.store.breaker import why_open
-from assistant.store.deliveries import cursor_of
+from assistant.store.standing_decisions import why_open
+from assistant.store.watches import cursor_of
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer

@@ -141,7 +141,7 @@ def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: 
     Raises:
         StoreError: The store cannot be read.
     """
-    from assistant.store.breaker import why_open
+    from assistant.store.standing_decisions import why_open
 
     with store.snapshot():
         led, watches = store.leader(), store.watches()

@@ -21,6 +21,7 @@ from pathlib import Path
 from assistant import processes
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.faults import Drill, cluster_faults
+from assistant.demo.job import armed
 from assistant.demo.rehearsal import RehearsalResult, differences
 from assistant.display import line
 from assistant.engine import Engine
@@ -33,7 +34,6 @@ from assistant.logs.tail import LogFollower
 from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Scheduler, SystemClock
 from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
-from assistant.schedulers.drill import armed
 from assistant.wiring import build
 
 SHARED = Path("/shared")

@@ -72,15 +72,15 @@ def run_demo(
 def _chat(fault: Fault, folder: Path | None, *, alone: bool) -> None:
     """Open the chat on a night in which a job fails."""
     from assistant.cli.output import need_terminal
-    from assistant.demo import night
+    from assistant.demo import job
 
     if not alone:
         raise UsageError("--chat shows one fault to a person: it goes neither with --all nor with --json")
     need_terminal()
     root = _root(folder)
     try:
-        settings = night.prepare(root)
-        with night.watched(fault, root):
+        settings = job.prepare(root)
+        with job.watched(fault, root):
             from assistant.tui.app import run
 
             run(settings, thread="", theme="nightshift", model=False)

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from assistant.config import Settings, WatchSettings
 from assistant.content.faults import Expect, Fault
+from assistant.demo.job import NODES, POLL_S, STEPS, arm, demo_job
 from assistant.display import json_text, line
 from assistant.engine import Engine
 from assistant.engine.ownership import owner_name
@@ -36,17 +37,11 @@ from assistant.nodeset import fold
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import Call, Diagnosis, Incident, IncidentState, Job, JobState
-from assistant.schedulers.drill import arm, demo_job
 from assistant.schedulers.local import LocalScheduler
 from assistant.store import Store
 from assistant.tooling import find_tool
 from assistant.wiring import build, local_folder
 
-NODES = 6
-"""Virtual nodes; the job takes two, so there are spares."""
-STEPS = 120
-"""Optimiser steps of a run, where the fault does not need more."""
-POLL_S = 0.2
 PATIENCE_S = 90.0
 """A run that has not ended by then is a failed rehearsal."""
 

@@ -69,7 +69,7 @@ from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.restart import interactive_note
 from assistant.store import Store
-from assistant.store.breaker import why_open
+from assistant.store.standing_decisions import why_open
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import KnownIncidents, Trouble
 from assistant.watch.watcher import Watcher

@@ -17,7 +17,7 @@ from assistant.engine.ownership import owner_name
 from assistant.errors import UsageError
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState
 from assistant.store import Store
-from assistant.store.approvals import SHORT_DIGEST
+from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 if TYPE_CHECKING:

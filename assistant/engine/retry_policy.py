@@ -24,7 +24,7 @@ from assistant.recover.restart import live_double
 from assistant.recover.situation import situation
 from assistant.recover.source.settings import repeat_problem
 from assistant.store import WENT_ON, Store
-from assistant.store.breaker import Period, last_period, why_open
+from assistant.store.standing_decisions import Period, last_period, why_open
 from assistant.watch.attempts import STANDING, KnownIncidents
 
 ASKS_OLD_ADDRESS = "asks_old_address"

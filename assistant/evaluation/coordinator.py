@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
-from assistant.evaluation.coordinator_plan import LEAST_S, Estimator, Fleet, Planner, holding
 from assistant.evaluation.files import (
     CLEAN,
     METRIC,
@@ -26,7 +25,7 @@ from assistant.evaluation.files import (
     listed,
 )
 from assistant.evaluation.jobs import Cancel, JobFollower, Submit, Submitter
-from assistant.evaluation.strategies import to_shed
+from assistant.evaluation.plan_inputs import LEAST_S, Estimator, Fleet, Planner, holding
 from assistant.evaluation.suite import load_asked
 from assistant.evaluation.trial import WITHDRAWN
 from assistant.evaluation.work import (
@@ -41,6 +40,7 @@ from assistant.evaluation.work import (
     is_complete,
     is_far,
     seconds_of,
+    to_shed,
 )
 from assistant.ports import Clock, Scheduler
 

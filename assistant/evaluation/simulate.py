@@ -11,20 +11,131 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from assistant.evaluation.replay import (
-    BegunTrial,
-    FleetChange,
-    PhaseSpan,
-    Planner,
-    ReplayOutcome,
-    ReplayPhase,
-    ReplaySituation,
-    Rules,
-)
-from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Reads, Storage, Trial
 
-__all__ = ["Reads", "Storage", "fair_rates", "simulate"]
+__all__ = [
+    "BegunTrial",
+    "FleetChange",
+    "Orders",
+    "PhaseSpan",
+    "Planner",
+    "ReplayOutcome",
+    "ReplayPhase",
+    "ReplaySituation",
+    "Rules",
+    "simulate",
+]
+
+
+class ReplayPhase(StrEnum):
+    """What holds a GPU or a processor."""
+
+    LOAD = "load"
+    PREPARE = "prepare"
+    INFER = "infer"
+    METRIC = "metric"
+    """On the GPU that inferred."""
+    APART = "apart"
+    """A metric on a processor, with no GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """What held one GPU or processor of a node, and how long."""
+
+    node: int
+    slot: int
+    phase: ReplayPhase
+    begin: float
+    end: float
+    piece: Piece | None = None
+    """None for loading; of a metric its dataset, whole."""
+    completed: bool = True
+    """False: the node was lost before its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules of a simulated evaluation: where the model is read from and who computes metrics."""
+
+    staged: bool
+    """Each node reads the model once into its memory; else each trial reads it from remote storage."""
+    apart: bool
+    """Metrics are computed on processors; else by the trial that made the last output of a dataset, which holds its GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """A node that goes or comes at a time."""
+
+    at_s: float
+    node: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTrial:
+    """A trial that has its GPUs."""
+
+    number: int
+    piece: Piece | None
+    """What it is at; None while it loads or when it is just done with one."""
+    seconds: float
+    """For how long."""
+    gpus: int
+    unbegun: Sequence[Piece]
+    """What it still has behind that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """A planner's answer: trials to wait in place of others, and pieces to take from trials."""
+
+    trials: Sequence[Trial]
+    """Instead of those that wait."""
+    withdrawn: Mapping[int, Sequence[Piece]]
+    """By the number of a trial, pieces that it has not begun and that are in other trials now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySituation:
+    """What a planner may know when it is asked for other trials."""
+
+    now: float
+    machines: Machines
+    """With the nodes that there are now."""
+    completed: Sequence[Piece]
+    running: Callable[[], Sequence[BegunTrial]]
+    """Lists the trials that have their GPUs: a function, for most pieces change nothing and the list is long."""
+    waiting: Sequence[Trial]
+    idle: int
+    """GPUs that nothing waits for."""
+    measured: Sequence[tuple[Piece, float]]
+    """Seconds of inference of each piece done."""
+    nodes_changed: bool
+
+
+Planner = Callable[[ReplaySituation], Orders | None]
+"""Asked when a piece or a trial is done and when nodes change; None leaves all as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """The result of a simulated evaluation."""
+
+    makespan_s: float
+    """Until the last output and score; infinite where no node was left to make them."""
+    spans: Sequence[PhaseSpan]
+    reads: Sequence[tuple[float, Mapping[int, tuple[int, float]]]]
+    """When the sharing of the storage changed: readers of each node and the rate of each."""
+    trials: int
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours for which GPUs were held."""
+        return sum(span.end - span.begin for span in self.spans if span.phase is not ReplayPhase.APART) / 3600
 
 
 @dataclass(slots=True)
@@ -316,98 +427,3 @@ class _Simulation:
             )
             for run in self.runs.values()
         ]
-
-
-# Remote storage that readers share fairly: each node's network card is a limit, the storage behind all of them another.
-#
-# Max-min fair: no reader could get more without taking it from one that has no more than itself. Readers of one node are alike,
-# so
-# the rates follow from how many each node has.
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """Where models lie; rates in bytes a second."""
-
-    model_bytes: float
-    nic: float
-    """Of one node."""
-    shared: float = math.inf
-    """Of all nodes together."""
-    reader: float = math.inf
-    """Of one reader alone."""
-
-    @property
-    def fetch_s(self) -> float:
-        """Seconds to read the model when nobody else reads."""
-        return self.model_bytes / min(self.nic, self.shared, self.reader)
-
-
-def fair_rates(readers: Mapping[int, int], storage: Storage) -> dict[int, float]:
-    """Return what each reader of a node gets, in bytes a second.
-
-    Args:
-        readers: How many read on each node; at least one.
-        storage: Its limits.
-    """
-    demands = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
-    left_rate, waiting = storage.shared, sum(readers.values())
-    rates: dict[int, float] = {}
-    for want, node in demands:
-        # who wants less than an equal part of what is left gets all of it, and leaves the more to the others
-        rates[node] = min(want, left_rate / waiting)
-        left_rate -= rates[node] * readers[node]
-        waiting -= readers[node]
-    return rates
-
-
-class Reads:
-    """Reads under way. Those of a node progress alike, so each is known by the progress at which it ends."""
-
-    def __init__(self, storage: Storage) -> None:
-        """Begin without a reader."""
-        self.storage = storage
-        self.now = 0.0
-        self.rates: dict[int, float] = {}
-        self.samples: list[tuple[float, Mapping[int, tuple[int, float]]]] = []
-        """When rates changed, and how many readers each node had from then on at which rate."""
-        self._progress: dict[int, float] = {}
-        self._ends: dict[int, list[tuple[float, int]]] = {}
-
-    def begin(self, node: int, reader: int) -> None:
-        """Let a reader on a node begin to read the model."""
-        self._progress.setdefault(node, 0.0)
-        heapq.heappush(self._ends.setdefault(node, []), (self._progress[node] + self.storage.model_bytes, reader))
-        self._share()
-
-    def stop(self, node: int) -> None:
-        """Drop all readers of a node."""
-        if self._ends.pop(node, None) is not None:
-            self._share()
-
-    def next_end(self) -> tuple[float, int, int] | None:
-        """Return when which node's which reader ends next, if nothing changes before."""
-        best: tuple[float, int, int] | None = None
-        for node, ends in self._ends.items():
-            at = self.now + max(0.0, ends[0][0] - self._progress[node]) / self.rates[node]
-            if best is None or (at, node) < best[:2]:
-                best = (at, node, ends[0][1])
-        return best
-
-    def end(self, node: int) -> None:
-        """Take the reader of a node that ends next off."""
-        heapq.heappop(self._ends[node])
-        if not self._ends[node]:
-            del self._ends[node]
-        self._share()
-
-    def advance(self, now: float) -> None:
-        """Let time pass; not beyond the next end."""
-        for node in self._ends:
-            self._progress[node] += (now - self.now) * self.rates[node]
-        self.now = now
-
-    def _share(self) -> None:
-        readers = {node: len(ends) for node, ends in self._ends.items()}
-        self.rates = fair_rates(readers, self.storage) if readers else {}
-        self.samples.append((self.now, {node: (many, self.rates[node]) for node, many in readers.items()}))

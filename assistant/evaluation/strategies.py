@@ -12,11 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from assistant.evaluation.plan_inputs import Measured, Priors
 from assistant.evaluation.planning import RunningTrial, lower_bound, plan, replan
-from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.replay import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules
-from assistant.evaluation.simulate import Storage, simulate
-from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial
+from assistant.evaluation.simulate import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules, simulate
+from assistant.evaluation.work import Dataset, Estimate, Holding, Machines, Piece, Storage, Trial, to_shed
 
 __all__ = [
     "NAMES",
@@ -244,53 +243,3 @@ class Elastic:
         pieces = tuple(piece for piece in [first, *(piece for piece, _ in remaining)] if piece is not None)
         left_s = holding.begun_s + sum(seconds for _, seconds in remaining)
         return RunningTrial(Trial(pieces, left_s, 0.0, trial.gpus), left_s)
-
-
-# What trials that run longer than the others should give up: pieces that they have not begun, from their end. Pure.
-#
-# A trial may come to have less left than the others: what is taken is planned again, cut anew, and may come back to its slot.
-
-_SLACK = 0.05
-"""Of what each slot still has to do: less of a difference is not worth another trial."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a running trial still has to do."""
-
-    begun_s: float
-    """Expected seconds until it is done with what it is at."""
-    unbegun: Sequence[tuple[Piece, float]]
-    """In the order in which it takes them, with expected seconds."""
-    gpus: int = 1
-
-    @property
-    def left_s(self) -> float:
-        """Expected seconds until its slot is free."""
-        return self.begun_s + sum(seconds for _, seconds in self.unbegun)
-
-
-def to_shed(running: Mapping[int, Holding], waiting_s: float, slots: int, load_s: float) -> dict[int, list[Piece]]:
-    """Return which pieces to take from which trials, so that none runs on when all others are done.
-
-    Args:
-        running: By a number of the caller's.
-        waiting_s: Expected seconds of all trials that wait for a slot, each times its GPUs.
-        slots: All GPUs, those that are free among them.
-        load_s: What another trial costs first; for less nothing is taken.
-    """
-    fair = (sum(holding.left_s * holding.gpus for holding in running.values()) + waiting_s) / max(1, slots)
-    shed_pieces: dict[int, list[Piece]] = {}
-    for number, holding in running.items():
-        if holding.left_s <= fair * (1 + _SLACK) + 2 * load_s:
-            continue
-        pieces: list[Piece] = []
-        taken_s = 0.0
-        for piece, seconds in reversed(holding.unbegun):
-            if holding.left_s - taken_s <= fair:
-                break
-            pieces.append(piece)
-            taken_s += seconds
-        if taken_s > load_s:
-            shed_pieces[number] = pieces[::-1]
-    return shed_pieces

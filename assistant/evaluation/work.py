@@ -1,4 +1,4 @@
-"""What an evaluation consists of: datasets, pieces of them, trials, and what of them is left to do.
+"""What an evaluation consists of: datasets, pieces of them, trials, what of them is left to do, and the storage that all read.
 
 Seconds are of one slot (one GPU), items count from 0. Left are the ranges of items without an output that nobody works on; it is
 said how long they take, and how they are cut. Nothing here reads or writes a file.
@@ -6,6 +6,7 @@ said how long they take, and how they are cut. Nothing here reads or writes a fi
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections import defaultdict
@@ -285,3 +286,147 @@ def _gaps(items: int, done_pieces: list[Piece]) -> list[tuple[int, int]]:
     if at < items:
         gaps.append((at, items))
     return [(first, last) for first, last in gaps if first < last]
+
+
+# What trials that run longer than the others should give up: pieces that they have not begun, from their end. Pure.
+#
+# A trial may come to have less left than the others: what is taken is planned again, cut anew, and may come back to its slot.
+
+_SLACK = 0.05
+"""Of what each slot still has to do: less of a difference is not worth another trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a running trial still has to do."""
+
+    begun_s: float
+    """Expected seconds until it is done with what it is at."""
+    unbegun: Sequence[tuple[Piece, float]]
+    """In the order in which it takes them, with expected seconds."""
+    gpus: int = 1
+
+    @property
+    def left_s(self) -> float:
+        """Expected seconds until its slot is free."""
+        return self.begun_s + sum(seconds for _, seconds in self.unbegun)
+
+
+def to_shed(running: Mapping[int, Holding], waiting_s: float, slots: int, load_s: float) -> dict[int, list[Piece]]:
+    """Return which pieces to take from which trials, so that none runs on when all others are done.
+
+    Args:
+        running: By a number of the caller's.
+        waiting_s: Expected seconds of all trials that wait for a slot, each times its GPUs.
+        slots: All GPUs, those that are free among them.
+        load_s: What another trial costs first; for less nothing is taken.
+    """
+    fair = (sum(holding.left_s * holding.gpus for holding in running.values()) + waiting_s) / max(1, slots)
+    shed_pieces: dict[int, list[Piece]] = {}
+    for number, holding in running.items():
+        if holding.left_s <= fair * (1 + _SLACK) + 2 * load_s:
+            continue
+        pieces: list[Piece] = []
+        taken_s = 0.0
+        for piece, seconds in reversed(holding.unbegun):
+            if holding.left_s - taken_s <= fair:
+                break
+            pieces.append(piece)
+            taken_s += seconds
+        if taken_s > load_s:
+            shed_pieces[number] = pieces[::-1]
+    return shed_pieces
+
+
+# Remote storage that readers share fairly: each node's network card is a limit, the storage behind all of them another.
+#
+# Max-min fair: no reader could get more without taking it from one that has no more than itself. Readers of one node are alike,
+# so the rates follow from how many each node has.
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where models lie; rates in bytes a second."""
+
+    model_bytes: float
+    nic: float
+    """Of one node."""
+    shared: float = math.inf
+    """Of all nodes together."""
+    reader: float = math.inf
+    """Of one reader alone."""
+
+    @property
+    def fetch_s(self) -> float:
+        """Seconds to read the model when nobody else reads."""
+        return self.model_bytes / min(self.nic, self.shared, self.reader)
+
+
+def fair_rates(readers: Mapping[int, int], storage: Storage) -> dict[int, float]:
+    """Return what each reader of a node gets, in bytes a second.
+
+    Args:
+        readers: How many read on each node; at least one.
+        storage: Its limits.
+    """
+    demands = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
+    left_rate, waiting = storage.shared, sum(readers.values())
+    rates: dict[int, float] = {}
+    for want, node in demands:
+        # who wants less than an equal part of what is left gets all of it, and leaves the more to the others
+        rates[node] = min(want, left_rate / waiting)
+        left_rate -= rates[node] * readers[node]
+        waiting -= readers[node]
+    return rates
+
+
+class Reads:
+    """Reads under way. Those of a node progress alike, so each is known by the progress at which it ends."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Begin without a reader."""
+        self.storage = storage
+        self.now = 0.0
+        self.rates: dict[int, float] = {}
+        self.samples: list[tuple[float, Mapping[int, tuple[int, float]]]] = []
+        """When rates changed, and how many readers each node had from then on at which rate."""
+        self._progress: dict[int, float] = {}
+        self._ends: dict[int, list[tuple[float, int]]] = {}
+
+    def begin(self, node: int, reader: int) -> None:
+        """Let a reader on a node begin to read the model."""
+        self._progress.setdefault(node, 0.0)
+        heapq.heappush(self._ends.setdefault(node, []), (self._progress[node] + self.storage.model_bytes, reader))
+        self._share()
+
+    def stop(self, node: int) -> None:
+        """Drop all readers of a node."""
+        if self._ends.pop(node, None) is not None:
+            self._share()
+
+    def next_end(self) -> tuple[float, int, int] | None:
+        """Return when which node's which reader ends next, if nothing changes before."""
+        best: tuple[float, int, int] | None = None
+        for node, ends in self._ends.items():
+            at = self.now + max(0.0, ends[0][0] - self._progress[node]) / self.rates[node]
+            if best is None or (at, node) < best[:2]:
+                best = (at, node, ends[0][1])
+        return best
+
+    def end(self, node: int) -> None:
+        """Take the reader of a node that ends next off."""
+        heapq.heappop(self._ends[node])
+        if not self._ends[node]:
+            del self._ends[node]
+        self._share()
+
+    def advance(self, now: float) -> None:
+        """Let time pass; not beyond the next end."""
+        for node in self._ends:
+            self._progress[node] += (now - self.now) * self.rates[node]
+        self.now = now
+
+    def _share(self) -> None:
+        readers = {node: len(ends) for node, ends in self._ends.items()}
+        self.rates = fair_rates(readers, self.storage) if readers else {}
+        self.samples.append((self.now, {node: (many, self.rates[node]) for node, many in readers.items()}))

@@ -18,8 +18,8 @@ from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
 from assistant.store import Store
-from assistant.store.breaker import why_open
 from assistant.store.calls import PastCall, command_digest
+from assistant.store.standing_decisions import why_open
 from assistant.tooling import Context, Tool, to_json
 from assistant.watch.outages import shared_by
 

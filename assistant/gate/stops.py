@@ -19,7 +19,7 @@ from typing import NamedTuple
 from assistant.errors import NightshiftError, UsageError
 from assistant.policy import Breaker, Policy
 from assistant.store import Store
-from assistant.store.breaker import Lately, count_lately, last_period, open_breaker
+from assistant.store.standing_decisions import Lately, count_lately, last_period, open_breaker
 
 __all__ = [
     "BY",

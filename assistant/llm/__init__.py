@@ -2,6 +2,6 @@
 
 The embedded model: read `embedded` (which is there), `encoder` and its heads, with `features` and `ranker` for where it is not.
 Language models: read `models` (which is configured, and its trial), `chat` (a turn with tools, GGUF) on `process` and `worker`,
-`endpoint` on `sse`; `grammar`, `grammar_schema` and `grammar_patterns` hold what a model may say; `gguf` and `pull` are about
+`endpoint` on `sse`; `grammar` and `grammar_schema` hold what a model may say; `gguf` and `pull` are about
 files.
 """

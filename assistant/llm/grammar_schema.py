@@ -24,13 +24,13 @@ from assistant.llm.grammar import (
     but,
     choice,
     longest,
+    of_pattern,
     one_of,
     optional,
     repeat,
     seq,
     shortest,
 )
-from assistant.llm.grammar_patterns import of_pattern
 
 LONGEST_TEXT = 400
 """Characters of a string whose schema has no maxLength; 400 cost llama.cpp nothing to speak of, 2,000 cost 3 ms a token."""

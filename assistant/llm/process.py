@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 from assistant import processes
 from assistant.errors import InputError, ModelError, Unavailable
 from assistant.llm.gguf import Gguf, available_bytes, digest_of, parts_of, read_gguf
-from assistant.llm.grammar import check
+from assistant.llm.worker import check_grammar
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class ModelProcess:
         if size > LARGEST_QUESTION:
             raise ModelError(f"{size:,} characters were to be read, {LARGEST_QUESTION:,} are the limit; ask about less")
         if ask.gbnf:
-            check(ask.gbnf)
+            check_grammar(ask.gbnf)
         with self._model_lock():
             child = self._ready()
             request = {**ask.__dict__, "do": "say", "timeout_s": self.timeout_s}

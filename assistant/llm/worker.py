@@ -1,7 +1,8 @@
 """The process that holds a GGUF model: reads one JSON object a line, answers with some. `process` starts it and ends it.
 
 It is a process of its own because llama.cpp ends its process on a broken file, a broken grammar or too little memory; then only
-this one ends. What it answers carries the number of the request: `piece` (text), then `done`; or `error` with its kind.
+this one ends; so a grammar is checked first (`check_grammar`). What it answers carries the number of the request: `piece` (text),
+then `done`; or `error` with its kind.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.errors import ModelError
-from assistant.llm.grammar import check
+from assistant.llm.grammar import LARGEST_REPEAT
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -108,7 +109,7 @@ class ServedModel:
     def grammar(self, gbnf: str) -> Any:
         """Return a grammar that llama.cpp has read once already: it ends the process on one that it cannot read."""
         try:
-            check(gbnf)
+            check_grammar(gbnf)
         except ModelError as error:
             raise _Refused("grammar", str(error)) from error
         sampler = self.cpp.llama_sampler_init_grammar(self.vocab, gbnf.encode(), b"root")
@@ -251,6 +252,127 @@ def main() -> None:
     except (BrokenPipeError, KeyboardInterrupt):
         # the other side is gone: there is nobody to answer
         os._exit(1)
+
+
+LARGEST = 400_000
+"""Characters of a grammar."""
+
+
+MOST_EXPANDED = 30_000
+"""Rules that llama.cpp makes of all counts together."""
+
+
+DEEPEST = 200
+
+
+_RULE = re.compile(r"([a-z][a-z0-9-]*) ::= (.*)")
+
+
+_ESCAPE = r"\\(?:x[0-9A-F]{2}|u[0-9A-F]{4}|U[0-9A-F]{8})"
+
+
+_ITEM = re.compile(
+    rf'(?:(?P<text>"(?:[^"\\\x00-\x1f]|{_ESCAPE})*")|(?P<chars>\[(?:[a-zA-Z0-9]|{_ESCAPE})(?:-?(?:[a-zA-Z0-9]|{_ESCAPE}))*\])|(?P<name>[a-z][a-z0-9-]*))'
+    r"(?P<count>[?*+]|\{(?P<least>\d{1,4})(?P<to>,(?P<most>\d{1,4})?)?\})?(?= |$)"
+)
+
+
+class _Item(NamedTuple):
+    name: str
+    """Of a rule; empty for a text or characters."""
+    empty: bool
+    """Whether it may be nothing."""
+    repeated: bool
+
+
+def check_grammar(gbnf: str) -> None:
+    """Let a grammar pass.
+
+    Raises:
+        ModelError: llama.cpp might not survive it, or would take too long; the message has the rule.
+    """
+    if len(gbnf) > LARGEST:
+        raise _unsafe("root", f"it has {len(gbnf):,} characters, {LARGEST:,} are the limit")
+    rules: dict[str, list[list[_Item]]] = {}
+    expanded = 0
+    for line in gbnf.splitlines():
+        match = _RULE.fullmatch(line)
+        if match is None or match[1] in rules:
+            raise _unsafe(line[:40], "it is no rule, or there are two of its name")
+        options, grown = _options(match[1], match[2])
+        rules[match[1]] = options
+        expanded += grown
+        if expanded > MOST_EXPANDED:
+            raise _unsafe(match[1], f"its counts add up to more than {MOST_EXPANDED:,} rules")
+    if "root" not in rules:
+        raise _unsafe("root", "there is no rule of that name")
+    _walk(rules)
+
+
+def _unsafe(rule: str, why: str) -> ModelError:
+    return ModelError(f"a grammar was wanted for llama.cpp; its rule {rule!r} is refused: {why}")
+
+
+def _options(rule: str, body: str) -> tuple[list[list[_Item]], int]:
+    options: list[list[_Item]] = [[]]
+    at, expanded = 0, 1
+    while at < len(body):
+        if body.startswith("| ", at):
+            options.append([])
+            at += 2
+            continue
+        match = _ITEM.match(body, at)
+        if match is None:
+            raise _unsafe(rule, f"{body[at : at + 20]!r} is not in the form that is known to be safe")
+        least, most = _counts(match)
+        if least > most or most > LARGEST_REPEAT:
+            raise _unsafe(rule, f"it counts from {least} to {most}; llama.cpp counts to {LARGEST_REPEAT}")
+        expanded += max(least, most, 1)
+        options[-1].append(_Item(match["name"] or "", match["text"] == '""' or not least, bool(match["count"])))
+        at = match.end() + 1
+    if [] in options:
+        raise _unsafe(rule, "one of its options is missing")
+    return options, expanded
+
+
+def _counts(match: re.Match[str]) -> tuple[int, int]:
+    count = match["count"]
+    if not count:
+        return 1, 1
+    if count in "?*+":
+        return int(count == "+"), 1
+    least = int(match["least"])
+    return least, int(match["most"]) if match["most"] else max(least, 1) if match["to"] else least
+
+
+def _walk(rules: dict[str, list[list[_Item]]]) -> None:
+    """Go down from each rule: names exist, no rule reaches itself, nothing empty is repeated."""
+    empty: dict[str, bool] = {}
+    open_rules: dict[str, None] = {}
+
+    def visit(name: str) -> bool:
+        if name in empty:
+            return empty[name]
+        if name in open_rules:
+            raise _unsafe(name, "it reaches itself")
+        if name not in rules:
+            raise _unsafe(name, "it is used, but there is no rule of that name")
+        if len(open_rules) > DEEPEST:
+            raise _unsafe(name, f"rules are nested deeper than {DEEPEST}")
+        open_rules[name] = None
+        maybe = [[_empty(name, item) for item in option] for option in rules[name]]
+        del open_rules[name]
+        empty[name] = any(all(option) for option in maybe)
+        return empty[name]
+
+    def _empty(rule: str, item: _Item) -> bool:
+        inner = visit(item.name) if item.name else False
+        if inner and item.repeated:
+            raise _unsafe(rule, f"it repeats {item.name!r}, which may be nothing")
+        return item.empty or inner
+
+    for name in rules:
+        visit(name)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 An `Event` opens an `Incident`; reading calls bring `Evidence`; diagnosis turns evidence into a `Diagnosis`; a playbook turns
 that into `Call`s; the gate answers each with a `Decision` and an `Outcome`. Nothing here does anything.
+`words` has the closed lists, `jobs` what schedulers and trainers show, `incidents` what is noticed, diagnosed and done.
 Timestamps are aware UTC datetimes. Ids are positive integers given by the store.
 """
 

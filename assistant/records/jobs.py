@@ -13,13 +13,44 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from assistant.records.quick_init import quick_init
 from assistant.records.words import JobState, NodeState
+
+Record = TypeVar("Record")
+
+
+def quick_init(record: type[Record]) -> type[Record]:
+    """Give a frozen dataclass with slots an `__init__` with the same parameters that assigns its fields.
+
+    A frozen dataclass sets each of its fields by a call of `object.__setattr__`, which takes five times as long as an assignment; a
+    look makes hundreds of thousands of records. Here `__init__` lends the new object to a subclass that is not frozen, assigns, and
+    takes it back. Nobody else has the object then.
+
+    Raises:
+        TypeError: It has a field that is made by a function, is no parameter or must be named, or something follows its `__init__`.
+    """
+    own = fields(record)  # type: ignore[arg-type]
+    if hasattr(record, "__post_init__") or any(f.default_factory is not MISSING or not f.init or f.kw_only for f in own):
+        raise TypeError(f"{record.__name__} has more to its __init__ than fields with values")
+    open_record = type(
+        f"_Open{record.__name__}",
+        (record,),
+        {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__, "__module__": record.__module__},
+    )
+    names: dict[str, Any] = {"_set": object.__setattr__, "_open": open_record, "_record": record}
+    names |= {f"_default_{f.name}": f.default for f in own}
+    parameters = ", ".join(f.name if f.default is MISSING else f"{f.name}=_default_{f.name}" for f in own)
+    assignments = "".join(f"    self.{f.name} = {f.name}\n" for f in own)
+    source = f"def __init__(self, {parameters}):\n    _set(self, '__class__', _open)\n{assignments}    self.__class__ = _record\n"
+    exec(source, names)  # as `dataclass` does it: of the names of fields alone
+    record.__init__ = wraps(record.__init__)(names["__init__"])  # type: ignore[method-assign]
+    return record
+
 
 MOST_FILES = 256
 """Open files of a job that are kept, over all looks."""

@@ -33,7 +33,7 @@ from assistant.errors import MalformedContent, NightshiftError
 from assistant.records import Category, Checkpoint, Diagnosis, Job, JobState
 from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
 from assistant.recover.checkpoints.layout import Format
-from assistant.schedulers.slurm_parts import component_count
+from assistant.schedulers.slurm_specs import component_count
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, whole_number, within
 
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")

@@ -26,8 +26,8 @@ from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.script import resume_way, stage_way
 from assistant.recover.resume.stages import Stage
 from assistant.recover.shell.folders import UNRESOLVED
-from assistant.schedulers.slurm_parts import SEPARATOR
 from assistant.schedulers.slurm_spec import repeat_doubt
+from assistant.schedulers.slurm_specs import SEPARATOR
 from assistant.schedulers.slurm_text import folder_of_one_job
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
 

@@ -29,7 +29,7 @@ from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.restart import OF_THE_JOB, same_run
-from assistant.schedulers.slurm_parts import are_components
+from assistant.schedulers.slurm_specs import are_components
 from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20

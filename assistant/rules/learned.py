@@ -36,7 +36,7 @@ class Flaw(NamedTuple):
     """Its id."""
     line: str
     """The line that shows it."""
-    what: str
+    why: str
 
 
 def hidden_errors(entry: Filter, lines: Iterable[str], patterns: Patterns) -> list[Flaw]:
@@ -80,7 +80,7 @@ def prove(entries: Sequence[Filter], lines: Sequence[str], patterns: Patterns) -
     for entry in entries:
         flaws = [*own_mistakes(entry, patterns), *hidden_errors(entry, lines, patterns), *swallowed_errors(entry, lines)]
         if flaws:
-            raise ContentError(f"filter {entry.id!r} cannot be used: {flaws[0].what}: {flaws[0].line!r} ({len(flaws)} such lines)")
+            raise ContentError(f"filter {entry.id!r} cannot be used: {flaws[0].why}: {flaws[0].line!r} ({len(flaws)} such lines)")
 
 
 def entry_of(rule: LearnedRule) -> Entry:
@@ -278,7 +278,7 @@ def admitted(rule: LearnedRule, lines: Sequence[str], ground: Ground) -> Learned
     found_flaws = flaws(rule, lines, ground)
     if not found_flaws:
         return replace(rule, state=RuleState.TRIAL)
-    reason = f"{found_flaws[0].what}: {found_flaws[0].line[:200]!r}" if found_flaws[0].line else found_flaws[0].what
+    reason = f"{found_flaws[0].why}: {found_flaws[0].line[:200]!r}" if found_flaws[0].line else found_flaws[0].why
     more = f" (and {len(found_flaws) - 1} more)" if len(found_flaws) > 1 else ""
     return replace(rule, state=RuleState.PROPOSED, why=f"refused: {reason}{more}; {rule.why}")
 

@@ -23,8 +23,7 @@ from assistant.records import Job, JobSpec, Node
 from assistant.records.jobs import ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers import local_jobs as files
-from assistant.schedulers.cordons import must_cordon, must_uncordon, node_of
-from assistant.schedulers.local_jobs import JobFolders, reap
+from assistant.schedulers.local_jobs import JobFolders, must_cordon, must_uncordon, node_of, reap
 
 UP_SINCE = timedelta(days=9)
 """How long ago the virtual nodes booted: a boot right before a failure would be a finding."""

@@ -1,4 +1,4 @@
-"""The folders of the embedded scheduler: its state, JSON by atomic rename under one lock, and its jobs with their supervisors.
+"""The folders of the embedded scheduler: its state, its jobs with their supervisors, and the rules of cordons.
 
     cluster.json            partition, node names, cordons with their reasons, the next job id
     lock                    held during every change
@@ -6,7 +6,8 @@
     nodes/<name>/           kernel.log (what `dmesg -T` shows); down (why it is dead; absent while it lives); armed/ (faults)
     jobs/<id>/              spec.json script.sh status.json (scheduler), runner.json end.json (supervisor), job.log
 
-Every file has exactly one writer: the scheduler under the lock, or the job's supervisor.
+Every file has exactly one writer: the scheduler under the lock, or the job's supervisor. The simulated cluster
+keeps the same rules of cordons: what people set is never touched.
 """
 
 from __future__ import annotations
@@ -25,11 +26,73 @@ from pathlib import Path
 from typing import Any
 
 from assistant import processes
-from assistant.errors import Unavailable
+from assistant.errors import ToolError, Unavailable
 from assistant.private_files import append_private, create_private, private_folder
-from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.cordons import HELD_BY_USER
+from assistant.records import Job, JobSpec, JobState, Node, NodeState, tags_in
 from assistant.schedulers.slurm_text import controller_line
+
+OWN = "nightshift"
+"""What the reasons of our own cordons start with."""
+HELD_BY_USER = "JobHeldUser"
+"""Slurm's reason of a job that was submitted held, or held by its owner."""
+
+
+def must_cordon(node: str, before: str | None, reason: str) -> bool:
+    """Return whether a cordon has to be written; False when that very one is there.
+
+    Args:
+        node: Its name.
+        before: The reason that stands now; None when the node is not cordoned.
+        reason: The one to set.
+
+    Raises:
+        ToolError: Somebody else cordoned it with another reason, or Nightshift with another store did.
+    """
+    if before is None or before == reason:
+        return before is None
+    if not before.startswith(OWN):
+        raise ToolError(f"node {node} is cordoned already by somebody else ({before!r}); their reason was left as it is")
+    current_store, own_store = store_in(before), store_in(reason)
+    if current_store and current_store != own_store:
+        raise ToolError(f"node {node} is cordoned already by Nightshift with another store ({before!r}); it was left as it is")
+    return True
+
+
+def store_in(reason: str) -> str:
+    """Return the id of the store that a reason names; empty for none, and for the tags from before stores had ids."""
+    return next((tag.store for tag in tags_in(reason)), "")
+
+
+def must_uncordon(node: str, before: str | None) -> bool:
+    """Return whether a cordon has to be lifted; False when there is none.
+
+    Raises:
+        ToolError: Somebody else set it.
+    """
+    if before is not None and not before.startswith(OWN):
+        raise ToolError(
+            f"node {node} was cordoned by somebody else ({before!r}); ask them, or lift it with the scheduler's own command"
+        )
+    return before is not None
+
+
+def node_of(name: str, partition: str, *, jobs: tuple[str, ...], cordon: str | None, down: str | None) -> Node:
+    """Return a node as the port shows it.
+
+    Args:
+        name: Its name.
+        partition: Its partition.
+        jobs: The jobs that run on it.
+        cordon: The reason of its cordon.
+        down: Why it is dead.
+    """
+    if down is not None:
+        state = NodeState.DOWN
+    elif cordon is not None:
+        state = NodeState.DRAINING if jobs else NodeState.DRAINED
+    else:
+        state = NodeState.ALLOCATED if jobs else NodeState.IDLE
+    return Node(name, state, partition, cordon or down or "", jobs)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.records import Node, NodeState, Reservation
-from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
+from assistant.schedulers.local_jobs import OWN, must_cordon, must_uncordon
 from assistant.schedulers.slurm_jobs import SlurmRow, moved, nodes_of
 from assistant.schedulers.slurm_run import DRAIN_RIGHTS, JOB_RIGHTS, me
 from assistant.schedulers.slurm_text import moment, pairs, value

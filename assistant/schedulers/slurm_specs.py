@@ -1,10 +1,14 @@
-"""What a job was submitted with, from every place that knows a part of it, and a held job compared with the one it repeats.
+"""What a job was submitted with, from every place that knows a part of it; a held job compared with the one it repeats.
 
 What never changes is asked once. Everything that `scontrol show job` says is compared but what belongs to one attempt (ids,
 times, state, allocated nodes) and what a restart means to change: excluded nodes, Nightshift's tag and the dependency on jobs
 that are over. A key of a later version of Slurm is compared as well.
 
 Source: records of jobs that had ended and of their held repetitions, 22.05.8 (tests/live/test_strangers_submission.py).
+
+Of a heterogeneous job it says how many components there are and what the owner wrote: sbatch cuts the script at its `#SBATCH
+hetjob` lines and leaves out the blank ones. The first component gets all the rest, each other one its own `#SBATCH` lines only
+(sbatch.c of 22.05, `_get_next_opt` and `env_merge`; seen with `sacct -B`).
 """
 
 from __future__ import annotations
@@ -12,17 +16,17 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.errors import InputError, Unavailable
+from assistant.errors import InputError, NightshiftError, Unavailable
 from assistant.records import Job, JobSpec, JobState, without_tags
 from assistant.schedulers.slurm_history import ACCOUNTED, SlurmHistory
 from assistant.schedulers.slurm_jobs import NOWHERE, SlurmRow, nodes_of
-from assistant.schedulers.slurm_parts import leader_of, script_paths, script_with_blank_lines
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, SlurmCommands
 from assistant.schedulers.slurm_spec import (
     A_YEAR_S,
@@ -37,7 +41,7 @@ from assistant.schedulers.slurm_spec import (
 )
 from assistant.schedulers.slurm_text import NOTHING, log_path, seconds, value
 from assistant.schedulers.slurm_typed import NEW_ARGUMENTS, TypedSubmission, arguments_digest
-from assistant.untrusted import LOOK_S, is_folder, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, is_folder, read_whole, reading_as, status_of, within
 
 logger = logging.getLogger(__name__)
 
@@ -381,3 +385,82 @@ def _surely_missing(account: str, folder: str) -> bool:
 def _ids(row: SlurmRow) -> tuple[str, ...]:
     """Return the numbers that stand for a job in the paths of its logs."""
     return (row.raw_id, row.job.id.partition("_")[0].partition("+")[0])
+
+
+SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
+MOST_FILES = 8
+"""Words of a submission that may name its script."""
+CLOCK_S = 1.0
+"""Slurm keeps the time of a submission in whole seconds."""
+
+
+def component_count(script: str, line: str) -> int:
+    """Return how many components a job has; 1 for one that is not heterogeneous.
+
+    Args:
+        script: Of its first component.
+        line: By which it was submitted, as typed; empty where nobody keeps it.
+    """
+    return 1 + max(len(SEPARATOR.findall(script)), line.split().count(":"))
+
+
+def leader_of(job_id: str) -> str:
+    """Return the id of the component that runs the batch script: `12+0` of `12+1`; of any other job its own."""
+    base, plus, _ = job_id.partition("+")
+    return f"{base}+0" if plus else job_id
+
+
+def are_components(job_id: str, other_id: str) -> bool:
+    """Tell whether two ids are of different components of one heterogeneous job: one job, and no second of its run."""
+    return job_id != other_id and "+" in job_id and leader_of(job_id) == leader_of(other_id)
+
+
+def script_paths(command: str, line: str, folder: Path | None) -> Iterator[Path]:
+    """Yield the paths that may be the script of a submission, the surest first.
+
+    Args:
+        command: Path and arguments of the script, as the controller shows them; empty where it has forgotten the job.
+        line: By which it was submitted, as typed.
+        folder: In which it was submitted.
+    """
+    words = [command.partition(" ")[0], *(word for word in line.split()[1:] if not word.startswith("-"))]
+    for word in dict.fromkeys(filter(None, words)):
+        if word.startswith("/") or folder is not None:
+            yield Path(word) if folder is None else folder / word
+
+
+def script_with_blank_lines(script: str, paths: Iterable[Path], *, submitted: datetime | None, account: str) -> str:
+    """Return the file by which a job was submitted, where it is its script but for blank lines and was not changed since.
+
+    Args:
+        script: As Slurm keeps it.
+        paths: From `script_paths`.
+        submitted: When the job was.
+        account: Whose rights the files are read with.
+
+    Returns:
+        The script as Slurm keeps it where no file is.
+    """
+    if submitted is None:
+        return script
+    expected = _without_blank_lines(script)
+
+    def look(path: Path) -> str | None:
+        if status_of(path).st_mtime >= submitted.timestamp() + CLOCK_S:
+            return None
+        text = read_whole(path).decode("utf-8", "surrogateescape")
+        return text if _without_blank_lines(text) == expected else None
+
+    for path, _ in zip(paths, range(MOST_FILES), strict=False):
+        try:
+            with reading_as(account):
+                text = within(LOOK_S, partial(look, path), f"{path}")
+        except (OSError, NightshiftError):
+            continue
+        if text is not None:
+            return text
+    return script
+
+
+def _without_blank_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]

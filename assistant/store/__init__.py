@@ -1,21 +1,44 @@
 """The store: one SQLite file is the state of Nightshift. Whatever happens is written here before the next thing happens.
 
 Every change of an incident, call, decision, outcome or approval appends a row to the audit in the same transaction.
+
+- the file itself: `connection` (one a thread), `migrations` (its tables, step by step), `rows` (records to rows and back), `seals`
+  (the digest of every committed row) and `audit` (who did what, and whether the file was rewritten)
+- what happens now: `incidents` with the last readings of nodes and processes, `calls` with their approvals, `watches` (the
+  processes that watch, which one leads, what each has counted and notified)
+- what outlives it: `past_runs` (memories, ledger, estimates), `standing_decisions` (breaker, learned rules, the site's policy)
 """
 
 from __future__ import annotations
 
-from assistant.store.approvals import Approval, ApprovalRows
-from assistant.store.audit import AuditHead, AuditRow
-from assistant.store.calls import PastCall
-from assistant.store.deliveries import Count, DeliveryRecord, DeliveryRows
-from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows
-from assistant.store.memories import Memory, MemoryRows, Near
-from assistant.store.past_runs import Attempt, BudgetRows, EvaluationRows, EvaluationRun, LedgerRows, TemplateRows, TrialRows
-from assistant.store.processes import ProcessRows
-from assistant.store.rules import PolicyRows, RuleRows
-from assistant.store.verification import BrokenRow
-from assistant.store.watches import CoverageRows, LeaderRows, Leadership, PassingWatch, Said, Unseen, WatchRows
+from assistant.store.audit import AuditHead, AuditRow, BrokenRow
+from assistant.store.calls import Approval, ApprovalRows, PastCall
+from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows, ProcessRows
+from assistant.store.past_runs import (
+    Attempt,
+    BudgetRows,
+    EvaluationRows,
+    EvaluationRun,
+    LedgerRows,
+    Memory,
+    MemoryRows,
+    Near,
+    TemplateRows,
+    TrialRows,
+)
+from assistant.store.standing_decisions import PolicyRows, RuleRows
+from assistant.store.watches import (
+    Count,
+    CoverageRows,
+    DeliveryRecord,
+    DeliveryRows,
+    LeaderRows,
+    Leadership,
+    PassingWatch,
+    Said,
+    Unseen,
+    WatchRows,
+)
 
 __all__ = [
     "SETTLED_SINCE",

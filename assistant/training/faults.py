@@ -1,7 +1,7 @@
 """Faults that really happen: armed by a file in the node's or the job's folder, looked for at every step.
 
 A file `<folder>/<name>.json` is one fault, with the keys of `FaultFile`. A fault of a node comes back whenever the node trains
-again; one that happens once is renamed to `<name>.fired` first. `assistant.schedulers.drill.armed` makes these files.
+again; one that happens once is renamed to `<name>.fired` first. `assistant.demo.job.armed` makes these files.
 """
 
 from __future__ import annotations

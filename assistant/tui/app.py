@@ -28,13 +28,13 @@ from assistant.tui.backend import ChatBackend
 from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
-from assistant.tui.screens.main import PROVIDERS, MainScreen
-from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
+from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
 from assistant.tui.sessions import Talks, checked
 from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
+from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.exchange import Options, ProposalCard
-from assistant.tui.widgets.prompt import Completion, Prompt
+from assistant.tui.widgets.tables import Completion
 
 if TYPE_CHECKING:
     from assistant.engine import Engine

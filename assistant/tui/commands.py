@@ -23,8 +23,7 @@ from assistant.tui.messages import (
 )
 from assistant.tui.sessions import code, escaped
 from assistant.tui.snapshot import UndoSnapshot, read_kill_switch, recovery_of, take_back, undo_of
-from assistant.tui.widgets.conversation import agent_sentence
-from assistant.tui.words import MODES, about, short
+from assistant.tui.words import MODES, about, agent_sentence, short
 
 if TYPE_CHECKING:
     from textual.message import Message

@@ -18,8 +18,8 @@ from assistant.nodeset import fold
 from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
 from assistant.recover.identity import Lease, parse
 from assistant.store import Approval, AuditRow, Store
-from assistant.store.approvals import SHORT_DIGEST
-from assistant.store.breaker import why_open
+from assistant.store.calls import SHORT_DIGEST
+from assistant.store.standing_decisions import why_open
 from assistant.tooling import find_tool, found
 
 if TYPE_CHECKING:

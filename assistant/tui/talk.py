@@ -17,8 +17,7 @@ from assistant.tui.sessions import SavedSession, SessionEntry, SessionEntryKind,
 if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.tui.app import ChatApp
-    from assistant.tui.widgets.conversation import Conversation
-    from assistant.tui.widgets.prompt import Prompt
+    from assistant.tui.widgets.conversation import Conversation, Prompt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ class Talk:
 
     @property
     def _prompt(self) -> Prompt:
-        from assistant.tui.widgets.prompt import Prompt
+        from assistant.tui.widgets.conversation import Prompt
 
         return self._app.main.query_one(Prompt)
 

@@ -228,3 +228,14 @@ def _one_node(snapshot: NodesSnapshot) -> list[Content]:
     elif reason:
         reason = f"somebody else set it aside: {reason}"
     return [styled(" · ".join(facts), "$foreground 60%"), styled(reason, "$warning")]
+
+
+def agent_sentence(answers: str) -> str:
+    """Return who answers, in a sentence."""
+    if not answers:
+        return "Waking up: you can type already."
+    if answers == "words only":
+        return "Without a language model: your words choose what is looked at, and every answer names its sources."
+    if answers.startswith("embedded"):
+        return "Without a language model: the embedded model chooses what is looked at, and every answer names its sources."
+    return f"{answers} answers; what it says is checked against what was looked at."

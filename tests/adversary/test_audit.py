@@ -37,10 +37,10 @@ from assistant.records import (
 from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import AuditHead, Memory, Store
-from assistant.store.breaker import open_breaker, reset_breaker
+from assistant.store.audit import FIRST, SIGNED, broken_rows
 from assistant.store.past_runs import KEPT_RUNS, EvaluationRun
 from assistant.store.seals import chain_hash, chain_mac, copy_key, key_path, make_key, read_key, sealed_tables
-from assistant.store.verification import FIRST, SIGNED, broken_rows
+from assistant.store.standing_decisions import open_breaker, reset_breaker
 from tests.unit.gate_world import START, World
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "audit" / "manipulations.toml").read_text())["case"]

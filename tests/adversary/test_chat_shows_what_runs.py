@@ -17,7 +17,7 @@ from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, Us
 from assistant.gate.targets import AnswersFrom
 from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
-from assistant.store.approvals import SHORT_DIGEST
+from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
 from assistant.tui.backend import ChatBackend
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen

@@ -34,7 +34,7 @@ from assistant.records import (
 )
 from assistant.records.jobs import tags_in, without_tags
 from assistant.recover.identity import lease, owns_cordon, restart_of
-from assistant.schedulers.cordons import must_cordon
+from assistant.schedulers.local_jobs import must_cordon
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store

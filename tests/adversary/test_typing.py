@@ -26,7 +26,7 @@ from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
-from assistant.tui.screens.pages import KeysScreen
+from assistant.tui.screens.main import KeysScreen
 from assistant.tui.widgets.exchange import ProposalCard
 from tests.adversary.typed_keys import PACES_S, Keys, corpus, drawn, is_yes, samples, send
 from tests.scenarios.scene import Scene

@@ -15,7 +15,7 @@ from assistant.policy import Policy
 from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState, tag_of
 from assistant.recover.directives import fingerprint, read_directives
 from assistant.store import Store
-from assistant.store.breaker import why_open
+from assistant.store.standing_decisions import why_open
 from tests.chaos.judge_nodes import one_sided, same_nodes
 from tests.chaos.unreliable_cluster import SimulatedChange
 

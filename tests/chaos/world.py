@@ -21,7 +21,7 @@ from assistant.policy.terms import Protected, Window
 from assistant.ports import JumpingClock, Reply
 from assistant.records import CallStatus, Job, JobSpec, JobState, Verdict
 from assistant.store import Store
-from assistant.store.breaker import open_breaker, reset_breaker, why_open
+from assistant.store.standing_decisions import open_breaker, reset_breaker, why_open
 from assistant.wiring import build
 from tests.chaos.failures import runs_of
 from tests.chaos.judge import Judge

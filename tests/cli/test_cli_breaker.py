@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assistant.ports import SystemClock
 from assistant.store import Store
-from assistant.store.breaker import open_breaker, why_open
+from assistant.store.standing_decisions import open_breaker, why_open
 from tests.cli.conftest import Run
 
 

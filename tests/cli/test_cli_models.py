@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from assistant.cli.config import with_table
 from assistant.cli.model import _filter_text, _matches, _opening
-from assistant.cli.model_files import with_table
 from assistant.content.reasons import reasons
 from assistant.llm.models import ModelTrial, SummaryCase, cases, good_summary, tried_filters, tried_reasons, tried_summaries
 from assistant.store import Store

@@ -45,7 +45,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("redact/syntax.py", "characters"): SHIPPED,
     ("redact/syntax.py", "least"): SHIPPED,
     ("redact/syntax.py", "pattern"): SHIPPED,
-    ("agent/words.py", "(0, 200)"): "the numbers of a repeat",
+    ("agent/semantic.py", "(0, 200)"): "the numbers of a repeat",
     ("config/loading.py", "os.devnull"): "a constant of Python",
     ("content/playbooks.py", "area"): "a literal of the caller",
     ("content/reading.py", "word"): "behind re.escape, one line above",

@@ -16,7 +16,7 @@ from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
-from assistant.store.breaker import last_period, open_breaker, reset_breaker, why_open
+from assistant.store.standing_decisions import last_period, open_breaker, reset_breaker, why_open
 from assistant.tui.frame import _store_parts
 from assistant.tui.snapshot import read_store
 from tests.chaos.failures import BUG, NCCL

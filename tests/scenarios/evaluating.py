@@ -18,8 +18,8 @@ from typing import Any
 
 from assistant.evaluation import files
 from assistant.evaluation.coordinator import Coordinator
-from assistant.evaluation.coordinator_plan import Planner
 from assistant.evaluation.files import RunFolder
+from assistant.evaluation.plan_inputs import Planner
 from assistant.evaluation.stage import Model
 from assistant.evaluation.suite import RunSpec, load_asked
 from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial, TrialPlan, gaps

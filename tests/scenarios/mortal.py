@@ -16,11 +16,11 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from assistant.content.faults import find_fault
+from assistant.demo.job import arm, demo_job
 from assistant.demo.rehearsal import demo_settings
 from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
-from assistant.schedulers.drill import arm, demo_job
 from assistant.schedulers.local import LocalScheduler
 from assistant.store import Store
 from assistant.wiring import build, local_folder

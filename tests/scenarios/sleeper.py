@@ -17,12 +17,12 @@ from sqlite3 import Connection
 
 from assistant.content.faults import find_fault
 from assistant.daemon.loop import Watchdog
+from assistant.demo.job import arm, demo_job
 from assistant.demo.rehearsal import demo_settings
 from assistant.engine.ownership import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.schedulers import local_jobs
-from assistant.schedulers.drill import arm, demo_job
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.local_jobs import locked
 from assistant.store import Store

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation.coordinator import Coordinator, Stuck
-from assistant.evaluation.coordinator_plan import planner
 from assistant.evaluation.files import CLEAN, STAGE, Journal
 from assistant.evaluation.model_cache import Shelf
+from assistant.evaluation.plan_inputs import planner
 from assistant.evaluation.work import Estimate
 from assistant.records import JobSpec, JobState
 from tests.scenarios.evaluating import World

@@ -11,9 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assistant.agent.answer import AnswerKind
 from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_of, open_talks
-from assistant.agent.entities import read_inventory
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
+from assistant.agent.words import read_inventory
 from assistant.llm.chat import Tool
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun

@@ -14,7 +14,7 @@ from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
 from assistant.policy import Mode
 from assistant.records import IncidentState, Verdict
-from assistant.schedulers.recorded import RecordedCluster
+from assistant.schedulers.simulated import RecordedCluster
 
 STATES = Path(__file__).parents[1] / "cases" / "agent" / "states"
 

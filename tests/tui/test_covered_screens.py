@@ -11,7 +11,7 @@ from assistant.records import Verdict
 from assistant.tui.frame import StatusBar
 from assistant.tui.messages import ActionReport, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.changes import RecoveryScreen
-from assistant.tui.screens.pages import PlaybookScreen
+from assistant.tui.screens.main import PlaybookScreen
 from assistant.tui.widgets.conversation import Welcome
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

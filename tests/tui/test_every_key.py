@@ -29,11 +29,10 @@ from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
 from assistant.tui.screens.log import RankHistogram
 from assistant.tui.screens.records import HealthTable
-from assistant.tui.widgets.conversation import Conversation
+from assistant.tui.widgets.conversation import Conversation, Prompt
 from assistant.tui.widgets.exchange import Exchange
 from assistant.tui.widgets.panels import NodeTree
-from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.tables import Rows
+from assistant.tui.widgets.tables import Completion, Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.log_world import LogApp, ready

@@ -20,7 +20,7 @@ from assistant.tui.messages import OpenIncident
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.pages import ReportScreen
+from assistant.tui.screens.main import ReportScreen
 from assistant.tui.widgets.tables import Openable, item
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened

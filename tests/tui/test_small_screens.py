@@ -14,7 +14,7 @@ from assistant.tui.frame import DARK, LIGHT
 from assistant.tui.messages import OpenApproval, OpenPlaybook
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.incident import IncidentScreen
-from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
+from assistant.tui.screens.main import KeysScreen, PlaybookScreen
 from assistant.tui.screens.records import JobScreen, NodesScreen
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

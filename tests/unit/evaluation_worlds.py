@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hypothesis import strategies as st
 
-from assistant.evaluation.simulate import Storage
-from assistant.evaluation.work import Dataset, Estimate, Machines, Piece
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Storage
 
 World = tuple[list[Dataset], dict[str, Estimate], Machines]
 

@@ -10,11 +10,10 @@ import pytest
 
 from assistant.agent.answer import AnswerSource, as_data, harmless, question_of
 from assistant.agent.chooser import BlendedChooser, IntentChoice, WordChooser, intents
-from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.grounding import MARK, AnswerEvidence, check_answer
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.toolbox import Origins
-from assistant.agent.words import stem
+from assistant.agent.words import NameInventory, read_names, stem
 from assistant.errors import Denied, InputError
 from assistant.tooling import find_tool
 

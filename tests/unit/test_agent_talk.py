@@ -10,9 +10,8 @@ import pytest
 from assistant.agent.answer import count_text, time_text, without_quote, without_repeats
 from assistant.agent.chooser import spelling
 from assistant.agent.dialogue import Dialogue, choose_option, resolve_pointers, variants
-from assistant.agent.entities import NameInventory, read_names
-from assistant.agent.semantic import keep, recall
-from assistant.agent.words import CHANGING, excluded_intents
+from assistant.agent.semantic import CHANGING, excluded_intents, keep, recall
+from assistant.agent.words import NameInventory, read_names
 
 KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},

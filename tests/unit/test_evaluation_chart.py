@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.evaluation.replay import ChartPanel, PhaseSpan, ReplayOutcome, ReplayPhase, busy, svg, terminal
+from assistant.evaluation.results import ChartPanel, busy, svg, terminal
+from assistant.evaluation.simulate import PhaseSpan, ReplayOutcome, ReplayPhase
 
 SPANS = [
     PhaseSpan(0, 0, ReplayPhase.LOAD, 0, 10),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant.errors import UsageError
+from assistant.evaluation.plan_inputs import Priors
 from assistant.evaluation.planning import RunningTrial, lower_bound, plan, replan, trials_for
-from assistant.evaluation.priors import Priors
 from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial
 from tests.unit.evaluation_worlds import World, all_items, best_possible, items_of, worlds
 

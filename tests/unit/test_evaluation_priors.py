@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assistant.errors import ContentError
 from assistant.evaluation.files import RunFolder, took, write_json
-from assistant.evaluation.priors import Measured, Priors
+from assistant.evaluation.plan_inputs import Measured, Priors
 from assistant.evaluation.work import Dataset, Piece, PieceTime
 from assistant.ports import JumpingClock
 from assistant.store import EvaluationRun, Store

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.evaluation.coordinator_plan import holding as left_of
 from assistant.evaluation.files import TRIAL, JobNote, RunFolder, claim, write_json
-from assistant.evaluation.strategies import Holding, to_shed
-from assistant.evaluation.work import Piece
+from assistant.evaluation.plan_inputs import holding as left_of
+from assistant.evaluation.work import Holding, Piece, to_shed
 
 
 def holding(begun_s: float, *seconds: float, gpus: int = 1) -> Holding:

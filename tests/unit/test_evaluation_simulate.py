@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assistant.evaluation.plan_inputs import Priors
 from assistant.evaluation.planning import lower_bound
-from assistant.evaluation.priors import Priors
-from assistant.evaluation.replay import FleetChange, ReplayOutcome, ReplayPhase, Rules
-from assistant.evaluation.simulate import Reads, Storage, fair_rates, simulate
+from assistant.evaluation.simulate import FleetChange, ReplayOutcome, ReplayPhase, Rules, simulate
 from assistant.evaluation.strategies import NAMES, STRATEGIES, Elastic, StrategyComparison, baseline_trials, compare, sized_trials
-from assistant.evaluation.work import Dataset, Estimate, Machines, Piece
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Reads, Storage, fair_rates
 from tests.unit.evaluation_worlds import World, all_items, items_of, storage_of, worlds
 
 PRIORS = Priors.load()

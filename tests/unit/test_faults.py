@@ -13,10 +13,10 @@ import pytest
 
 from assistant.content.faults import Fault, faults, find_fault
 from assistant.content.reading import shipped as shipped_content
+from assistant.demo.job import BATCH_SIZE, arm, demo_job
 from assistant.errors import ContentError, UsageError
 from assistant.ports import SystemClock
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.drill import BATCH_SIZE, arm, demo_job
 from assistant.schedulers.local import LocalScheduler
 
 NAMES = (

@@ -19,8 +19,8 @@ from assistant.recover.job_reading import job_of_script
 from assistant.recover.resume.means import ResumeMeans
 from assistant.recover.resume.script import resume_way
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.slurm_parts import component_count, leader_of, script_paths, script_with_blank_lines
 from assistant.schedulers.slurm_spec import repeat_doubt
+from assistant.schedulers.slurm_specs import component_count, leader_of, script_paths, script_with_blank_lines
 from assistant.tooling import Context
 from assistant.tools.trial import trial_start
 from tests.no_history import NoHistory

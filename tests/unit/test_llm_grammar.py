@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant.errors import ModelError
-from assistant.llm.grammar import Alternatives, Chars, Node, Repeat, Seq, Text, accepts, check, one_of, to_gbnf
+from assistant.llm.grammar import Alternatives, Chars, Node, Repeat, Seq, Text, accepts, one_of, to_gbnf
 from assistant.llm.grammar_schema import integers, numbers, of_schema
+from assistant.llm.worker import check_grammar
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "llm" / "schemas.toml").read_text(encoding="utf-8"))
 Schema = Mapping[str, Any]
@@ -129,7 +130,7 @@ def said_by(draw: st.DrawFn, node: Node) -> str:
 def test_whatever_a_grammar_lets_through_validates_against_its_schema(data: st.DataObject) -> None:
     schema = data.draw(SCHEMAS)
     node = of_schema(schema)
-    check(to_gbnf(node))
+    check_grammar(to_gbnf(node))
     text = data.draw(said_by(node))
     assert accepts(node, text)
     assert valid(json.loads(text), schema), (schema, text)
@@ -169,7 +170,7 @@ def test_a_choice_of_names_lets_exactly_these_through(names: list[str], other: s
 @pytest.mark.parametrize("case", CASES["said"], ids=lambda case: case["name"])
 def test_a_schema_lets_through_and_holds_back(case: dict[str, Any]) -> None:
     node = of_schema(json.loads(case["schema"]))
-    check(to_gbnf(node))
+    check_grammar(to_gbnf(node))
     assert [text for text in case["yes"] if not accepts(node, text)] == []
     assert [text for text in case.get("no", []) if accepts(node, text)] == []
 
@@ -183,7 +184,7 @@ def test_a_schema_that_cannot_be_held_is_refused_with_its_place(case: dict[str, 
 @pytest.mark.parametrize("case", CASES["broken"], ids=lambda case: case["name"])
 def test_a_grammar_that_llama_cpp_may_not_survive_is_refused(case: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=re.escape(case["why"])):
-        check(case["gbnf"])
+        check_grammar(case["gbnf"])
 
 
 def bomb_of_references(depth: int) -> dict[str, Any]:
@@ -209,12 +210,12 @@ def bomb_of_references(depth: int) -> dict[str, Any]:
 )
 def test_a_bomb_is_refused_at_once(schema: dict[str, Any]) -> None:
     with pytest.raises(ModelError):
-        check(to_gbnf(of_schema(schema)))
+        check_grammar(to_gbnf(of_schema(schema)))
 
 
 def test_a_long_grammar_is_refused() -> None:
     with pytest.raises(ModelError, match="400,000 are the limit"):
-        check("root ::= " + '"a" ' * 200_000)
+        check_grammar("root ::= " + '"a" ' * 200_000)
 
 
 def test_strings_without_a_limit_end_where_the_caller_says() -> None:

@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 import pytest
 
 from assistant.records import Job, MetricPoint
-from assistant.records.quick_init import quick_init
+from assistant.records.jobs import quick_init
 
 
 @dataclass(frozen=True, slots=True)

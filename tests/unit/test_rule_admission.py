@@ -96,7 +96,7 @@ def test_a_template_becomes_a_filter_that_covers_its_lines(ground: Ground) -> No
 
 def test_what_people_must_see_is_not_hidden(ground: Ground) -> None:
     shown = replace(ground, shown=("flux tick 8",))
-    assert [flaw.what for flaw in flaws(rule(r"^flux tick \d+(?:$)", "flux tick 9"), [], shown)] == [
+    assert [flaw.why for flaw in flaws(rule(r"^flux tick \d+(?:$)", "flux tick 9"), [], shown)] == [
         "it would hide a line at the end of the log at hand"
     ]
 
@@ -106,7 +106,7 @@ def test_examples_of_learned_signatures_are_protected() -> None:
         rule("flux tick 13", "flux tick 13"), kind=RuleKind.SIGNATURE, state=RuleState.TRIAL, id="network_error.learned-1"
     )
     ground = ground_of(load_patterns(), [learned])
-    assert flaws(rule(r"^flux tick \d+(?:$)", "flux tick 9"), [], ground)[0].what == "it matches a line that tells of a failure"
+    assert flaws(rule(r"^flux tick \d+(?:$)", "flux tick 9"), [], ground)[0].why == "it matches a line that tells of a failure"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

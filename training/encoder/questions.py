@@ -20,8 +20,7 @@ import numpy as np
 import sentences as asked
 
 from assistant.agent.chooser import FILE, MARKS, SCALE, WordChooser, marks_of, spelling
-from assistant.agent.entities import NameInventory, read_names
-from assistant.agent.words import WORDS
+from assistant.agent.words import WORDS, NameInventory, read_names
 from assistant.llm import features
 from assistant.llm.encoder import DIMS, FOLDER, LlamaEncoder
 from assistant.nodeset import expand

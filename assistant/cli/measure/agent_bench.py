@@ -39,7 +39,7 @@ from assistant.records import (
     Outcome,
     Verdict,
 )
-from assistant.schedulers.recorded import RecordedCluster
+from assistant.schedulers.simulated import RecordedCluster
 from assistant.schedulers.simulated_run import write_checkpoint
 from assistant.training.heartbeat import StepReport, iteration_line, saved_line, saving_line
 

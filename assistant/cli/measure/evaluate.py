@@ -19,12 +19,10 @@ from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.cli.context import Invocation
-    from assistant.evaluation.priors import Priors
-    from assistant.evaluation.replay import ChartPanel
-    from assistant.evaluation.results import EvaluationReport
-    from assistant.evaluation.simulate import Storage
+    from assistant.evaluation.plan_inputs import Priors
+    from assistant.evaluation.results import ChartPanel, EvaluationReport
     from assistant.evaluation.strategies import StrategyComparison
-    from assistant.evaluation.work import Dataset, Machines
+    from assistant.evaluation.work import Dataset, Machines, Storage
 
 
 evaluate_app = app(help="Evaluate a checkpoint on many datasets, each node loading it once.")
@@ -162,10 +160,9 @@ def print_simulation(
         UsageError: The suite is wrong, or a dataset needs more GPUs than a node has.
         InputError: The picture cannot be written.
     """
-    from assistant.evaluation.priors import Priors
-    from assistant.evaluation.simulate import Storage
+    from assistant.evaluation.plan_inputs import Priors
     from assistant.evaluation.strategies import compare
-    from assistant.evaluation.work import Machines
+    from assistant.evaluation.work import Machines, Storage
 
     priors = Priors.load(invocation.settings.content if invocation is not None else None)
     sets, title, model_bytes = _sets(suite, priors)
@@ -236,7 +233,7 @@ def _simulation_record(
 def _print_strategies(
     comparison: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str
 ) -> None:
-    from assistant.evaluation.replay import terminal
+    from assistant.evaluation.results import terminal
     from assistant.evaluation.strategies import STRATEGIES
 
     nodes = f"{machines.nodes} node{'s' if machines.nodes > 1 else ''} of {machines.gpus_per_node} GPUs"
@@ -266,14 +263,14 @@ def _print_strategies(
 
 
 def _panels(comparison: StrategyComparison) -> list[ChartPanel]:
-    from assistant.evaluation.replay import ChartPanel
+    from assistant.evaluation.results import ChartPanel
     from assistant.evaluation.strategies import STRATEGIES
 
     return [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES if strategy.name in CHARTED]
 
 
 def _write_chart(path: Path, comparison: StrategyComparison, machines: Machines, title: str) -> None:
-    from assistant.evaluation.replay import ChartPanel, svg
+    from assistant.evaluation.results import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
 
     panels = [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES]

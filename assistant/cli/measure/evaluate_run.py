@@ -23,10 +23,9 @@ from assistant.cli.output import narrate
 from assistant.display import line
 from assistant.errors import InputError, StoreBusy, ToolError, UsageError
 from assistant.evaluation.coordinator import Coordinator
-from assistant.evaluation.coordinator_plan import estimator, planner
 from assistant.evaluation.files import Journal, RunFolder, is_held, locked, read_json, took
 from assistant.evaluation.model_cache import listing, total
-from assistant.evaluation.priors import Measured, Priors
+from assistant.evaluation.plan_inputs import Measured, Priors, estimator, planner
 from assistant.evaluation.results import (
     EvaluationProgress,
     EvaluationReport,

@@ -3,7 +3,7 @@
 Imports nothing of Nightshift. PyTorch and NumPy are needed only for states that hold their tensors or arrays.
 
 Read `checkpointer` first (the class that training loops use), then `saving` (one save after the other) with `arrays`, `tensors` and
-`torch_state` (how a state is laid out, copied and loaded), `writers`, `protocol` and `writer` (who persists it), `persist` and
+`torch_state` (how a state is laid out, copied and loaded), `protocol` and `writer` (who persists it), `persist` and
 `files` (what lies on the disk), and `ranks` (what all ranks agree on, the checkpoint to load among it).
 """
 

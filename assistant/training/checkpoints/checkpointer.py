@@ -18,7 +18,7 @@ from assistant.training.checkpoints.files import CheckpointError, best
 from assistant.training.checkpoints.protocol import Setup
 from assistant.training.checkpoints.ranks import Loaded, load_newest, ranks_of
 from assistant.training.checkpoints.saving import SaveCounters, Saver
-from assistant.training.checkpoints.writers import Hand, ProcessHand, ThreadHand
+from assistant.training.checkpoints.writer import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat
 
 WRITERS: dict[str, Callable[[Setup], Hand]] = {"process": ProcessHand, "thread": ThreadHand}

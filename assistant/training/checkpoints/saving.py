@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from assistant.training.checkpoints.files import CheckpointError, SaveFailed, UnsupportedState
 from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup
 from assistant.training.checkpoints.ranks import Ranks
-from assistant.training.checkpoints.writers import Hand
+from assistant.training.checkpoints.writer import Hand
 
 if TYPE_CHECKING:
     from assistant.training.checkpoints.tensors import BackgroundCopy

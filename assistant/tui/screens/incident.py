@@ -20,7 +20,7 @@ from assistant.tui.frame import is_covered
 from assistant.tui.messages import ActionReport, NotThere, OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
-from assistant.tui.screens.pages import ReportScreen
+from assistant.tui.screens.main import ReportScreen
 from assistant.tui.screens.records import TabbedScreen
 from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot, UndoSnapshot, recovery_of, take_back, undo_of
 from assistant.tui.widgets.incident_tabs import (

@@ -1,4 +1,4 @@
-"""Lists of things that can be opened, and tables of records.
+"""Lists of things that can be opened, completions of a typed line, and tables of records.
 
 A list has a label on the left and text that wraps beside it; Enter opens what the cursor is on. A table is changed only where its
 records changed, so that a thousand rows cost nothing while nothing happens.
@@ -17,6 +17,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import DataTable, OptionList, Static
 from textual.widgets.option_list import Option
@@ -24,7 +25,8 @@ from textual.widgets.option_list import Option
 from assistant.display import line
 from assistant.records import NodeState
 from assistant.tui.about_incident import CheckpointEntry, CheckpointsSnapshot
-from assistant.tui.frame import vi_keys
+from assistant.tui.commands import CompletionOffer
+from assistant.tui.frame import MUTED, vi_keys
 from assistant.tui.snapshot import NodeEntry, NodesSnapshot
 from assistant.tui.words import NODES, age, short
 
@@ -359,3 +361,58 @@ def row_of(node_entry: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
             Cell(short(reason, 160), look.colour),
         ),
     )
+
+
+class Completion(OptionList):
+    """A list above the prompt, which keeps the focus."""
+
+    can_focus = False
+
+    class OfferClicked(Message):
+        """A completion was clicked."""
+
+        def __init__(self, offer: CompletionOffer) -> None:
+            super().__init__()
+            self.offer = offer
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.offers: list[CompletionOffer] = []
+        self.moved = False
+        """Whether the person went to one of them."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to choose from."""
+        return bool(self.offers)
+
+    @property
+    def selected_offer(self) -> CompletionOffer | None:
+        """What the cursor is on."""
+        return self.offers[self.highlighted or 0] if self.offers else None
+
+    def show(self, offers: Sequence[CompletionOffer]) -> None:
+        """Show these; nothing when there are none."""
+        if list(offers) == self.offers:
+            return
+        self.offers, self.moved = list(offers), False
+        self.clear_options()
+        width = max((len(offer.label) for offer in self.offers), default=0)
+        self.add_options([Option(_completion_row(offer, min(width, 30))) for offer in self.offers])
+        self.highlighted = 0 if self.offers else None
+        self.set_class(bool(self.offers), "-open")
+
+    def move(self, by: int) -> None:
+        """Go up or down, around the ends."""
+        if self.offers:
+            self.moved = True
+            self.highlighted = ((self.highlighted or 0) + by) % len(self.offers)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Tell which completion was clicked."""
+        event.stop()
+        self.post_message(self.OfferClicked(self.offers[event.option_index]))
+
+
+def _completion_row(offer: CompletionOffer, width: int) -> Content:
+    return Content(f"{short(offer.label, 30):<{width}}  ") + Content.styled(short(offer.about, 120), MUTED)
