@@ -114,19 +114,21 @@ def log_paths(evidence: Iterable[Evidence]) -> dict[str, Path]:
     return paths
 
 
+_CITATION = re.compile(r"(?<![^\s\[({\"'`,;])(?P<before>[(\[{\"'`]{0,4})(?P<name>[^\s:\[({\"'`][^\s:]{0,400})(?=:\d)")
+"""A file in front of the number of a line."""
+
+
 class LogPlaces:
     """Writes citations of log files as their owner can open them: the whole path where a file is first named, then its name."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         """Take where each cited name lies, from `log_paths`."""
         self._paths = paths
-        names = "|".join(re.escape(name) for name in sorted(paths, key=len, reverse=True))
-        self._cited = re.compile(rf"(?<![\w./-])(?:{names})(?=:\d)") if names else None
-        self._named: set[str] = set()
+        self._mentions: set[str] = set()
 
     def written(self, text: str) -> str:
         """Return a text whose citations name the owner's files; numbers of lines stay, for they are those of the files."""
-        return self._cited.sub(self._place, text) if self._cited is not None else text
+        return _CITATION.sub(self._place, text) if self._paths else text
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return a diagnosis for people, whose sentences and citations name the owner's files; it is shown and never kept."""
@@ -138,10 +140,12 @@ class LogPlaces:
         return replace(diagnosis, root_cause=cited, summary=summary, advice=advice)
 
     def _place(self, match: re.Match[str]) -> str:
-        name, path = match[0], self._paths[match[0]]
-        is_named = name in self._named
-        self._named.add(name)
-        return path.name if is_named else str(path)
+        name = match["name"]
+        if name not in self._paths:
+            return match[0]
+        path, is_repeated = self._paths[name], name in self._mentions
+        self._mentions.add(name)
+        return f"{match['before']}{path.name if is_repeated else path}"
 
 
 def _marks(facts: Mapping[str, Any]) -> list[LogMark]:

@@ -202,6 +202,7 @@ _OUTSIDE = re.compile(
     r"\w://|\b[\w.-]{1,100}:\d{2,5}\b|(?:^|[\s'\"=])/[\w.-]+/|\b(?:server|service|endpoint|database|redis|mongo|postgres|broker|api|storage"
     r"|bucket|upstream|host|engine|controller|scheduler|gateway|proxy|licen[sc]e|lock|file|marker|artifact|checkpoint|weights|job"
     r"|queue|quota|mount|volume|simulator|environment|judge|reward (?:model|server))\b"
+    r"|[\w.-]{1,100}/[\w./-]{0,200}\.\w{1,10}\b"
     r"|connection (?:refused|reset|error)|\b(?:503|502|504|429)\b|urlopen error|max retries exceeded",
     re.IGNORECASE,
 )
@@ -301,6 +302,15 @@ class WaitTrack:
         if self.since is None or self.count < FEWEST or not self._goes_on(now):
             return None
         return OutsideWait(self.since, self.line, self.count, self.unrelated <= self.count)
+
+    def last_words(self) -> OutsideWait | None:
+        """Return the wait by which a job fell silent: many programs say it once, and look again in silence; else None.
+
+        Who said it at each try, and is silent now, tries no more.
+        """
+        if self.since is None or self.unrelated or self.count >= FEWEST:
+            return None
+        return OutsideWait(self.since, self.line, self.count, alone=True)
 
     def _goes_on(self, now: datetime) -> bool:
         return self.last_at is not None and now - self.last_at <= max(FRESH, GAPS * self.longest)

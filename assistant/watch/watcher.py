@@ -362,7 +362,8 @@ class Watcher:
             return None  # a service that is asked nothing does nothing
         if not suspicion.certain and (witness is None or witness.vote is not WitnessVote.HUNG):
             return None
-        return hang_of(view, suspicion, witness)
+        last_words = view.wait.last_words() if not has_lost_its_program(witness) else None
+        return wait_of(view, last_words, suspicion.limit_s, now) if last_words is not None else hang_of(view, suspicion, witness)
 
     def _usual_by_task(self) -> dict[Task, list[tuple[View, float]]]:
         by_task: dict[Task, list[tuple[View, float]]] = {}

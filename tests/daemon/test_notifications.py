@@ -92,12 +92,9 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
 
 
 def test_an_incident_that_was_settled_before_it_was_read_is_told_to_nobody(store: Store, night: Night, clock: JumpingClock) -> None:
-    place = Place()
-    worker = courier(store, place)
     incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, "4", None, clock.now(), {"name": "ppo"}))
     store.set_state(incident.id, IncidentState.CLOSED, note="settled: job 4 was stopped by call 9 of incident 1, which says why")
-    worker.deliver()
-    assert place.titles == []
+    assert _told(store) == []
 
 
 def test_logs_are_cited_by_the_paths_of_their_owner(store: Store, night: Night) -> None:

@@ -11,7 +11,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 
 ERROR = "FileNotFoundError: [Errno 2] No such file or directory: '/nvme/ada/tok/part_0.bin'\n"
-TRACE = "Traceback (most recent call last):\n  File \"/work/fit.py\", line 9, in <module>\n    open(path)\n"
+TRACE = 'Traceback (most recent call last):\n  File "/work/fit.py", line 9, in <module>\n    open(path)\n'
 FAILED = "srun: error: n2: task 1: Exited with exit code 1\n"
 ENDED = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 ***\nsrun: error: n1: task 0: Terminated\n"
 

@@ -73,3 +73,14 @@ def test_a_job_that_does_other_things_meanwhile_does_not_only_wait() -> None:
     waiting = found.waiting(AT + timedelta(seconds=320))
     assert waiting is not None
     assert not waiting.alone
+
+
+def test_the_last_words_of_a_silent_job_may_be_a_wait() -> None:
+    once = track(10, 1)
+    last = once.last_words()
+    assert last is not None
+    assert (last.since, last.line, last.count) == (AT, LINE.strip()[:300], 1)
+    once.take("wrote the cache", AT + timedelta(seconds=1))
+    assert once.last_words() is None, "it said something else behind it"
+    assert track(10, 5).last_words() is None, "it said it at each try and is silent now"
+    assert WaitTrack().last_words() is None

@@ -262,6 +262,10 @@ CONTAINERS = (
 )  # fmt: skip
 """Keys under which training programs put the weights, the usual ones first."""
 KEYS_SHOWN, MOST_CONTAINERS = 4, 12
+_OTHER_SIZE = re.compile(
+    r"size mismatch for (?P<name>[\w.]{1,160}): copying a param with shape torch\.Size\(\[(?P<saved>[\d, ]{1,60})\]\) "
+    r"from checkpoint, the shape in current model is torch\.Size\(\[(?P<built>[\d, ]{1,60})\]\)"
+)
 
 
 def keys_account(message: Sequence[str], place: str) -> str:
@@ -279,6 +283,8 @@ def keys_account(message: Sequence[str], place: str) -> str:
     if not missing and not surplus:
         return ""
     at = f" It is loaded at {place}." if place else ""
+    if sizes := _sizes_account(message):
+        return f"{sizes}{at}"
     if missing and surplus:
         return f"{_both(missing, surplus)}{at}"
     if surplus:
@@ -289,6 +295,20 @@ def keys_account(message: Sequence[str], place: str) -> str:
     return (
         f"The model built here has {_key_list(missing)}, which the checkpoint lacks, and the checkpoint has nothing besides: it "
         f"was saved without that part (fewer layers, no head). Load the file that has it, or build the model without it.{at}"
+    )
+
+
+def _sizes_account(message: Sequence[str]) -> str:
+    """Return that a model of another size was saved, where a message lists sizes beside its keys; empty where it lists none."""
+    sizes = [match for line in message if (match := _OTHER_SIZE.search(line)) is not None]
+    if not sizes:
+        return ""
+    count = f"{len(sizes)} of its parameters have" if len(sizes) > 1 else "a parameter of it has"
+    name, saved, built = (sizes[0][group] for group in ("name", "saved", "built"))
+    return (
+        f"The checkpoint is of a model of another size: besides the keys that differ {count} another shape, {name} [{saved}] in "
+        f"the checkpoint and [{built}] here. Build the model with the settings of the saved one, or let the new model begin in a "
+        "folder of its own."
     )
 
 

@@ -63,7 +63,7 @@ _CHECKPOINT_NAME = re.compile(r"checkpoint|ckpt|step|iter|epoch|global|\.(?:pt|p
 _NAMES_CHECKPOINT = re.compile(r"ckpt|checkpoint|resum|restor|load|weight|pretrain|init|model", re.IGNORECASE)
 
 
-class Difference(NamedTuple):
+class SettingDifference(NamedTuple):
     """A setting of a model that has one value beside a checkpoint and another one in the job."""
 
     name: str
@@ -78,7 +78,7 @@ class Misfit(NamedTuple):
     checkpoint: Path
     settings: Path
     """The file beside it that says with which."""
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     saved_at: datetime
 
 
@@ -140,12 +140,12 @@ def _settings_in(folder: Path) -> Iterator[Path]:
         yield from fitting[:MOST_SETTINGS]
 
 
-def differing(saved: Iterable[tuple[str, str]], programs: Sequence[JobProgram]) -> tuple[Difference, ...]:
+def differing(saved: Iterable[tuple[str, str]], programs: Sequence[JobProgram]) -> tuple[SettingDifference, ...]:
     """Return the settings of a model's shape that a job has under the same name with another value. Pure.
 
     A name that the job has several times differs only where none of its values is the saved one.
     """
-    differences: list[Difference] = []
+    differences: list[SettingDifference] = []
     options = [option for program in programs for option in (*program.options, *program.settings)]
     for name, value in saved:
         last = name.rpartition(".")[2]
@@ -153,9 +153,9 @@ def differing(saved: Iterable[tuple[str, str]], programs: Sequence[JobProgram]) 
             continue
         same = [option for option in options if option.last == last and _VALUE.fullmatch(option.value)]
         whole = [option for option in same if option.name == name]
-        chosen = whole or same
-        if chosen and all(_differs(option.value, value) for option in chosen):
-            differences.append(Difference(last, value, chosen[0]))
+        matching = whole or same
+        if matching and all(_differs(option.value, value) for option in matching):
+            differences.append(SettingDifference(last, value, matching[0]))
     return tuple(dict.fromkeys(differences))
 
 
@@ -168,9 +168,10 @@ def _differs(value: str, saved: str) -> bool:
 
 def cause_words(misfit: Misfit, job: Job, read: FileReader) -> str:
     """Return with which settings a checkpoint was made, and which ones the job has instead, in a sentence or two."""
-    shown = misfit.differences[:MOST_SHOWN]
-    saved = " and ".join(f"{difference.name} {difference.saved}" for difference in shown)
-    own = " and ".join(f"{difference.name} {difference.option.value} ({_place(difference.option, read)})" for difference in shown)
+    differences = misfit.differences[:MOST_SHOWN]
+    saved = " and ".join(f"{difference.name} {difference.saved}" for difference in differences)
+    options = [difference.option for difference in differences]
+    own = " and ".join(f"{option.last} {option.value} ({_place(option, read)})" for option in options)
     sentence = (
         f"The checkpoint {misfit.checkpoint} was made with {saved} ({misfit.settings}), and this job builds its model with {own}."
     )
@@ -184,8 +185,8 @@ def remedy_words(misfit: Misfit, job: Job, programs: Sequence[JobProgram], read:
     changes = []
     for difference in misfit.differences[:MOST_SHOWN]:
         option = difference.option
-        where = f" in {option.file}" if option.file else " on the command line"
-        changes.append(f"{option.name} to {difference.saved}{where}")
+        place = f" in {option.file}" if option.file else " on the command line"
+        changes.append(f"{option.name} to {difference.saved}{place}")
     sentence = f"Where it is to go on from that checkpoint, or to evaluate it, set {' and '.join(changes)}."
     folder = next(
         (
@@ -215,8 +216,8 @@ def _named_paths(job: Job, programs: Sequence[JobProgram], texts: Sequence[str])
     words = (match[1] for text in reversed(lines) for match in _PATH.finditer(text[:MOST_CHARACTERS]) if "/" in match[1])
     paths = [path for word in islice(words, MOST_WORDS) if (path := _absolute(word, job)) is not None]
     options = [option for program in programs for option in (*program.options, *program.settings)]
-    named = [option for option in options if _NAMES_CHECKPOINT.search(option.last) or _SAVES_TO.search(option.last)]
-    paths += [path for option in named if (path := _absolute(option.value, job)) is not None]
+    path_options = [option for option in options if _NAMES_CHECKPOINT.search(option.last) or _SAVES_TO.search(option.last)]
+    paths += [path for option in path_options if (path := _absolute(option.value, job)) is not None]
     for path in list(dict.fromkeys(paths))[:MOST_CHECKPOINTS]:
         try:
             is_folder = stat.S_ISDIR(within(LOOK_S, partial(status_of, path), str(path)).st_mode)

@@ -71,10 +71,10 @@ def with_ended_helper(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     engine.store.mark_stage(incident.id, AWAITS_ITSELF)
     small = helper.held_kib is not None and helper.held_kib < SMALL_KIB
     held_mib = (helper.held_kib or 0) / 1024
-    others = f" It held {held_mib:.0f} MiB alone: others used up the memory of {helper.node}." if small else ""
+    held_words = f" It held {held_mib:.0f} MiB alone: others used up the memory of {helper.node}." if small else ""
     words = (
         f"Job {job.id} stands still: the kernel of {helper.node} ended {helper.program}, which the job starts itself, no such "
-        f"process is left there, and what runs on waits.{others}"
+        f"process is left there, and what runs on waits.{held_words}"
     )
     advice = (
         f"Nothing outside brings {helper.program} back. End the job and start it again unchanged, from its newest checkpoint: "

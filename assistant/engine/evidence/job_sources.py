@@ -266,8 +266,8 @@ def with_time_limit(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     words = f"Its limit was {limit_words(limit_s)}."
     match = next((match for match in _MINUTES.finditer(job.spec.script) if int(match[1]) * 60 + int(match[2]) == limit_s), None)
     if match is not None and limit_s < MOST_MEANT_S:
-        meant = f"{match[1]}:{match[2]}"
-        words += f" `{meant}` is {limit_words(limit_s)} for sbatch, which reads minutes:seconds: {meant} hours are {meant}:00."
+        parts = f"{match[1]}:{match[2]}"
+        words += f" `{parts}` is {limit_words(limit_s)} for sbatch, which reads minutes:seconds: {parts} hours are {parts}:00."
         return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{words} {diagnosis.advice}")
     return replace(diagnosis, summary=f"{diagnosis.summary} {words}")
 

@@ -71,8 +71,8 @@ def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Di
     if pace is None:
         return diagnosis
     step = pace.first_step(epoch)
-    known = f"{pace.checkpoint} is of step {pace.step} and epoch {pace.epoch:.6g}"
-    words = f"Epoch {epoch} is step {step} or a little behind it: {known}."
+    pace_words = f"{pace.checkpoint} is of step {pace.step} and epoch {pace.epoch:.6g}"
+    words = f"Epoch {epoch} is step {step} or a little behind it: {pace_words}."
     return replace(diagnosis, spike_step=step, summary=f"{diagnosis.summary} {words}")
 
 

@@ -263,7 +263,8 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     engine.store.mark_stage(incident.id, UNPROVEN)
     step = event.detail.get("step")
     at = f" behind step {step}" if isinstance(step, int) else ""
-    times = f"{event.detail.get('waits_count')} times since {event.at:%H:%M} UTC"
+    count = event.detail.get("waits_count")
+    times = f"{count} times since {event.at:%H:%M} UTC" if count != 1 else f"with its last words, at {event.at:%H:%M} UTC"
     ended = f" {words}" if (words := _ended_there(engine, job, str(event.detail[WAITS]))) else ""
     server = server_at_fault(engine, incident, job, event) if own_server is None else None
     if server is not None:

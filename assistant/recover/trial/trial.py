@@ -451,8 +451,8 @@ def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
 
 def _is_saved_over(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
     """Tell whether a checkpoint is a file that each save replaces (its name tells no step), and was written anew and is there."""
-    gone = any(checkpoint.path.is_relative_to(lost) for lost in answer.removed)
-    return str(checkpoint.path) in answer.changed and not gone and step_in_name(checkpoint.path.name) is None
+    is_removed = any(checkpoint.path.is_relative_to(lost) for lost in answer.removed)
+    return str(checkpoint.path) in answer.changed and not is_removed and step_in_name(checkpoint.path.name) is None
 
 
 def _end(answer: TrialAnswer) -> str:
