@@ -126,7 +126,8 @@ _FAILED = re.compile(
     r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated)\b"
     r"|\b(?:is|are|was|were) empty\b"
     r"|\b(?:cannot|can't|could not|couldn't|unable to)\b|^usage: |[a-z]Error\b|command not found|\bno (?:training|valid|usable) "
-    r"|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]",
+    r"|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]"
+    r"|\breturned (?:a )?(?:non-?zero|error)\b|\bnon-?zero (?:exit )?(?:code|status)\b|\breturn(?:ed)? (?:code|value)[ :=]+-?[1-9]",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
