@@ -41,6 +41,8 @@ UNDECIDED_FOR = timedelta(seconds=90)
 MOST_OPEN = 1_000
 URGENT = "stop_restart"
 """The tool whose question cannot wait for the morning: each minute may cost a checkpoint."""
+QUOTED = 60
+"""Characters of a cited line by which a summary is known to quote it already."""
 LISTED = 25
 """Notices that the message about a storm lists."""
 
@@ -198,7 +200,7 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
     if diagnosis is None and incident.state is IncidentState.CLOSED:
         return None  # it was settled before anybody had to look: a job that was stopped here, say
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
-    title = f"{_subject(incident, store)}: {_reason_words(reason, incident)} (incident {incident.id})"
+    title = f"{_subject(incident, store)}: {_reason_words(reason, incident, store)} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
     return _notice(
         row,
@@ -235,7 +237,9 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
     word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
     word = "needs a person" if state is IncidentState.ESCALATED else word
-    words = "no step, but its ranks work" if _works(incident, store) and "hang" in reason else _reason_words(reason, incident)
+    words = (
+        "no step, but its ranks work" if _works(incident, store) and "hang" in reason else _reason_words(reason, incident, store)
+    )
     title = f"{_subject(incident, store)} {word}: {words} (incident {incident.id})"
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
@@ -394,9 +398,12 @@ def _works(incident: Incident, store: Store) -> bool:
     return is_at_work and not any(detail.get("proofs") for detail in details)
 
 
-def _reason_words(reason: str, incident: Incident) -> str:
-    """Return a reason for a title, with the word by which people look for a job that stands still."""
-    return f"hang, {reason}" if incident.kind is EventKind.HANG and "hang" not in reason else reason
+def _reason_words(reason: str, incident: Incident, store: Store) -> str:
+    """Return a reason for a title, with the word by which people look for a job that stands still, as long as it does."""
+    if incident.kind is not EventKind.HANG or "hang" in reason:
+        return reason
+    has_ended = any(event.kind is EventKind.JOB_ENDED for event in store.events(incident.id))
+    return reason if has_ended else f"hang, {reason}"
 
 
 def _finding(diagnosis: Diagnosis | None, facts: PageFacts | None = None) -> list[str]:
@@ -404,8 +411,13 @@ def _finding(diagnosis: Diagnosis | None, facts: PageFacts | None = None) -> lis
         return []
     lines = [summary_now(diagnosis.summary, facts) if facts is not None else diagnosis.summary]
     lines += [f"nodes: {', '.join(diagnosis.faulty_nodes)}"] if diagnosis.faulty_nodes else []
-    lines += [f"line: {cited.file}:{cited.line}: {cited.text}" for cited in diagnosis.root_cause[:1]]
-    return lines
+    summary = _squeezed(lines[0])
+    cited_lines = [cited for cited in diagnosis.root_cause[:1] if _squeezed(cited.text)[:QUOTED] not in summary]
+    return lines + [f"line: {cited.file}:{cited.line}: {cited.text}" for cited in cited_lines]
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _symptoms(incident: Incident, store: Store) -> list[str]:

@@ -91,19 +91,6 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
-def test_an_incident_that_was_settled_before_it_was_read_is_told_to_nobody(store: Store, night: Night, clock: JumpingClock) -> None:
-    incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, "4", None, clock.now(), {"name": "ppo"}))
-    store.set_state(incident.id, IncidentState.CLOSED, note="settled: job 4 was stopped by call 9 of incident 1, which says why")
-    assert _told(store) == []
-
-
-def test_logs_are_cited_by_the_paths_of_their_owner(store: Store, night: Night) -> None:
-    night.fails("1")
-    store.add_evidence(1, "job log", "", {"path": "/shared/ada/logs/1.out"})
-    (notice,) = _told(store)
-    assert notice.text.splitlines()[2].startswith("line: /shared/ada/logs/1.out:17: node042")
-
-
 def test_a_failure_that_nobody_has_taken_up_yet_is_told_with_its_diagnosis_or_after_90_s(
     store: Store, night: Night, clock: JumpingClock
 ) -> None:
