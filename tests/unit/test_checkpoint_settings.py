@@ -84,6 +84,15 @@ def test_nothing_is_said_where_no_setting_of_the_model_differs(
     assert with_checkpoint_settings(before, job) == before
 
 
+def test_other_configurations_of_the_project_are_no_settings_of_a_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path / "conf/big.yaml", CONFIG, START - timedelta(seconds=5))
+    write(tmp_path / "conf/small.yaml", CONFIG.replace("160", "96"), START - timedelta(minutes=9))
+    write(tmp_path / "config_old.yaml", CONFIG.replace("160", "96"), START - timedelta(minutes=9))
+    write(tmp_path / "out/ckpt.pt", "x", START - timedelta(minutes=9))
+    job = failed(tmp_path, "python fit.py --config conf/big.yaml --weights out/ckpt.pt", MISMATCH)
+    assert with_checkpoint_settings(BEFORE, job) == BEFORE
+
+
 def test_settings_in_a_folder_of_the_checkpoint_count_as_well(tmp_path: Path) -> None:
     write(tmp_path / "big.yml", "num-layers: 4\nhidden-size: 160\n", START - timedelta(seconds=5))
     saved = tmp_path / "ckpt/global_step60"

@@ -112,8 +112,14 @@ def misfit_of(job: Job, programs: Sequence[JobProgram], texts: Sequence[str], re
         read: Reads files with the rights of its owner.
     """
     own_files = {option.file for program in programs for option in program.settings if option.file}
+    own_folders = {Path(file).parent for file in own_files} | ({job.work_dir} if job.work_dir is not None else set())
     for checkpoint in dict.fromkeys(_named_paths(job, programs, texts)):
-        folders = [checkpoint, *checkpoint.parents][: MOST_ABOVE + 1]
+        # where the job's own configurations lie, others lie as well: they are no settings of a checkpoint
+        folders = [
+            folder
+            for folder in [checkpoint, *checkpoint.parents][: MOST_ABOVE + 1]
+            if not any(own.is_relative_to(folder) for own in own_folders)
+        ]
         for path in (path for folder in folders for path in _settings_in(folder)):
             if str(path) in own_files:
                 continue
