@@ -358,20 +358,7 @@ def _of_job(cited: Citation, facts: Facts) -> Whereabouts:
     gpu = int(nccl[2]) if nccl else body.local_rank if (index := named_gpu(body.text)) is None else index
     if rank is None and body.task is None and host is None and not facts.exits:
         host = facts.places.only_host()
-    if host is None and facts.places.host_of(rank=rank, task=body.task) is None:
-        host = _of_failed_task(rank, body.task, facts)
     return _placed(f"it raised the {_title(cited)}", rank, body.task, host, gpu, cited, facts)
-
-
-def _of_failed_task(rank: int | None, task: int | None, facts: Facts) -> str | None:
-    """Return the one host on which tasks of srun failed by themselves, where the error is one of theirs; None where it may not be.
-
-    With srun alone a rank is a task; below another launcher it is not known which task a rank belongs to.
-    """
-    failed = [end for end in facts.tasks if not end.victim and not facts.before_leg(end.line)]
-    hosts, numbers = {end.host for end in failed}, {number for end in failed for number in end.tasks}
-    marks = {mark for mark in (rank, task) if mark is not None}
-    return hosts.pop() if len(hosts) == 1 and marks <= numbers and not facts.exits else None
 
 
 def _of_kernel(cited: Citation, facts: Facts) -> Whereabouts:

@@ -30,6 +30,8 @@ GOES_ON = re.compile(
 )
 """Names of variables by which scripts go on; whether they do is for the script to prove."""
 SAYS_SO = re.compile(r"resum|restor|load|ckpt|check", re.IGNORECASE)
+ON_A_NODE = re.compile(r"local(?!_?rank)|scratch|tmp|temp|cache|stag(?:e|ing)", re.IGNORECASE)
+"""Of a variable that names where a node keeps files of its own: it says to where, and never from which checkpoint."""
 NEVER_SET = re.compile(
     r"(?:NIGHTSHIFT|SLURM|SBATCH|SRUN|SPANK|BASH|LD|DYLD|PYTHON|PERL|RUBY|JAVA|NODE|GIT|SSH|SUDO|XDG|LC|PAM|KRB5|MUNGE|APPTAINER"
     r"|SINGULARITY|DOCKER|PODMAN|ENROOT|PYXIS|CUDA|NCCL|NVIDIA|MODULE|LOADEDMODULES|LMOD)\w*|_\w*|\w*(?:PRELOAD|LIBRARY_PATH)\w*",

@@ -25,6 +25,7 @@ from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.number import harm, leads_to, number_proof, opens_to_write
 from assistant.recover.resume.pinned_folder import folder_pin
 from assistant.recover.resume.script_variable import (
+    ON_A_NODE,
     SAYS_ITSELF,
     SAYS_SO,
     STEP_OPTIONS,
@@ -109,7 +110,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in OPEN:
         return argued
-    likely = dict.fromkeys([*script.shown_names(), *(name for name in names[:MOST_NAMES] if SAYS_SO.search(name)), *refusals])
+    saying = [name for name in names[:MOST_NAMES] if SAYS_SO.search(name) and not ON_A_NODE.search(name)]
+    likely = dict.fromkeys([*script.shown_names(), *saying, *refusals])
     kinds = [[f"{name}={template}" for template in _templates_of(script, name, programs)] for name in likely]
     together = [text for text in _joint_variables(job, argued) if " " in text or not likely]
     kinds = [together, list(documented.variables), *kinds]

@@ -175,11 +175,9 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         )
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
+    # with a variable or an argument of its own a script most likely does nothing without it
     # a command is asked first: it takes a moment, and most leave nothing to try
-    # what its owner wrote down goes before a start as it is, and that before guesses: a script that goes on by itself would seem to
-    # do so by any variable that it is given, and one that names another folder spoils its saves
-    guesses = [trial for trial in by_hand if trial not in documented]
-    return (*commands, *(*documented, *as_it_is, *guesses)[:MOST_TRIALS])
+    return (*commands, *(*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS])
 
 
 def trial_for(trial: TrialWay, job: Job, spec: JobSpec, checkpoint: Checkpoint) -> TrialWay | str:
