@@ -191,12 +191,12 @@ def test_the_last_task_of_an_array_is_queued_again_alone(slurm: SlurmScheduler, 
     array = devcluster.run("sbatch", "--parsable", f"--chdir={folder}", str(folder / "sweep.sh")).strip()
     last, others = f"{array}_2", [f"{array}_0", f"{array}_1"]
     try:
-        until(lambda: slurm.job(last).state is JobState.FAILED and all(slurm.job(one).started for one in others), 60)
+        until(lambda: slurm.job(last).state is JobState.FAILED and all(slurm.job(task).started for task in others), 60)
         assert slurm.job(last).raw_id == array, "the raw id of the last task is the array's"
         slurm.requeue(last, exclude=("gpu004",), comment="again")
         assert slurm.job(last).attempt == 1
-        assert [slurm.job(one).attempt for one in others] == [0, 0]
-        assert [slurm.job(one).state for one in others] == [JobState.RUNNING] * 2
+        assert [slurm.job(task).attempt for task in others] == [0, 0]
+        assert [slurm.job(task).state for task in others] == [JobState.RUNNING] * 2
     finally:
         devcluster.run("scancel", array)
 

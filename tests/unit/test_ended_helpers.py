@@ -88,7 +88,7 @@ def test_a_job_that_waits_for_its_dead_helper_is_ended_and_started_again(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "given",
+    "changes",
     [
         {"scripts": ("prefetch_tiles.sh", "rank.sh")},  # it lives: another copy, or started again
         {"left": ("bash", "prefetch_tiles.sh", "python3.11 fit.py")},
@@ -103,9 +103,9 @@ def test_a_job_that_waits_for_its_dead_helper_is_ended_and_started_again(tmp_pat
         {WAITS: "waiting for the server"},
     ],
 )
-def test_without_one_of_the_proofs_nothing_changes(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_without_one_of_the_proofs_nothing_changes(tmp_path: Path, changes: dict[str, Any]) -> None:
     waiting = running(tmp_path)
-    engine = engine_of(waiting, **given)
+    engine = engine_of(waiting, **changes)
     assert with_ended_helper(engine, INCIDENT, BEFORE, waiting) == BEFORE
     assert engine.stages == []
 

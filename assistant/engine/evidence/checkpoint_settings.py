@@ -158,8 +158,8 @@ def differing(saved: Iterable[tuple[str, str]], programs: Sequence[JobProgram]) 
         if not _OF_A_MODEL.search(last) or _OF_A_RUN.search(last) or not _VALUE.fullmatch(value):
             continue
         same = [option for option in options if option.last == last and _VALUE.fullmatch(option.value)]
-        whole = [option for option in same if option.name == name]
-        matching = whole or same
+        nested = [option for option in same if option.name == name]
+        matching = nested or same
         if matching and all(_differs(option.value, value) for option in matching):
             differences.append(SettingDifference(last, value, matching[0]))
     return tuple(dict.fromkeys(differences))
