@@ -24,8 +24,9 @@ from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume.plan import ResumePlan, resume_plan
 from assistant.recover.resume.stages import only_reads
 from assistant.recover.runs import writer_beside
+from assistant.recover.saved_progress import new_pieces
 from assistant.recover.situation import fault_time, suspect_words
-from assistant.recover.source.reruns import rerun_words, writes_of_job
+from assistant.recover.source.reruns import rerun_words, skips_what_is_there, writes_of_job
 from assistant.recover.start_costs import DESTROYS
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import (
@@ -122,7 +123,8 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
 
     It is where the owner says so (`act=auto`), and else where its script is proven to go on from its newest whole checkpoint, this
     very attempt saved that checkpoint behind those before it, it was at work until its end, and nothing shows that no step is left.
-    `note` says which of these is missing.
+    A job without checkpoints goes on where it passes over finished pieces of its work and this attempt finished some. `note` says
+    which of these is missing.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -134,6 +136,8 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
     if directives_of(ended_job).act == "ask":
         return _stays(job, "its script says act=ask")
     choice = choose_checkpoint(context, job)
+    if choice["restart_from"] == "none":
+        return _piece_outlook(context, ended_job, str(choice["note"]))
     if not choice["path"] or not choice["restart_from"]:
         return _stays(job, f"it is not known to go on by itself: {choice['note']}")
     saved = datetime.fromisoformat(choice["saved_at"])
@@ -149,6 +153,25 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
 
 def _stays(job: str, why: str) -> dict[str, Any]:
     return {"goes_on": "", "note": f"job {job} was not submitted again: {why}", "job": job}
+
+
+FEWEST_PIECES = 2
+"""New files of one form that show that an attempt came forward: one may be a piece that each attempt writes anew."""
+
+
+def _piece_outlook(context: Context, job: Job, note: str) -> dict[str, Any]:
+    """Return the outlook of a job without checkpoints: it goes on where a rerun passes over pieces that this attempt finished."""
+    line = skips_what_is_there(search_of(context, job).programs)
+    if not line:
+        return _stays(job.id, f"it is not known to go on by itself: {note}")
+    pieces = new_pieces(job)
+    if pieces is None or pieces.count < FEWEST_PIECES:
+        lack = f"no {FEWEST_PIECES} files of one form below {job.work_dir} were written while it ran"
+        return _stays(job.id, f"it passes over finished pieces ({line}), but its limit may be too short for one: {lack}")
+    if problem := _stood_still(job, pieces.written):
+        return _stays(job.id, problem)
+    words = f"it wrote {pieces.count} files like {pieces.newest} until its limit, and a rerun passes over what is there ({line})"
+    return {"goes_on": "yes", "note": words, "job": job.id}
 
 
 def _no_progress(context: Context, job: Job, step: int, saved: datetime) -> str:

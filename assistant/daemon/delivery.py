@@ -22,13 +22,15 @@ from urllib.parse import quote
 
 from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
 from assistant.content.reading import read_trusted
-from assistant.daemon.notifications import Notice, grouped, notices, superseded, undecided
+from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, superseded
 from assistant.daemon.pass_result import PassResult
 from assistant.display import notice_line
 from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
+from assistant.records import EventKind, Incident, IncidentState
 from assistant.redact import Mask, redact
-from assistant.store import Count, Store
+from assistant.store import AuditRow, Count, Store
 from assistant.store.watches import cursor_of
+from assistant.watch.outages import FEWEST_JOBS, SETTLING, shared_by
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +38,40 @@ PAGE = 5_000
 """Rows of the audit that are looked through at once."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 900.0
 LOOK_S = 1.0
+UNDECIDED_FOR = timedelta(seconds=90)
+"""After so long an incident is told of alone, whatever it may share with others."""
+CONTINUED_REASONS = frozenset({"time_limit", "preempted", "cancelled"})
+"""Ends after which a run often goes on by itself: as the next job of a chain, or queued again by Slurm."""
+CONTINUES_WITHIN = timedelta(seconds=20)
+"""For so long such an end is not told of: what is told then says whether the run goes on."""
 
 Send = Callable[[Notice], None]
 """Hands one notice to a service; raises `Unavailable` when it was not taken."""
+
+
+def undecided(row: AuditRow, store: Store) -> bool:
+    """Tell whether a row opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause."""
+    if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
+        return False
+    incident = store.incident(row.incident)
+    is_unread = incident.job is not None and store.diagnosis(incident.id) is None
+    if incident.state is IncidentState.OPEN and (incident.owner is not None or is_unread):
+        return True  # whoever is told now would read no more than that it is not diagnosed yet
+    if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
+        return False
+    if incident.state is IncidentState.DIAGNOSED:
+        return SETTLING in store.stages(incident.id) or _may_continue(row, incident, store)
+    if incident.state is not IncidentState.OPEN or store.open_states().get(IncidentState.OPEN, 0) < FEWEST_JOBS:
+        return False
+    # while somebody works through a storm, what shares a cause is not known yet
+    return any(incident_open.owner is not None for incident_open in store.incidents(open_only=True, limit=MOST_OPEN))
+
+
+def _may_continue(row: AuditRow, incident: Incident, store: Store) -> bool:
+    """Tell whether a run may be going on by itself after an end of its kind, which a moment shows."""
+    diagnosis = store.diagnosis(incident.id)
+    is_continued = diagnosis is not None and diagnosis.reason in CONTINUED_REASONS
+    return is_continued and store.clock.now() - row.at < CONTINUES_WITHIN
 
 
 @dataclass

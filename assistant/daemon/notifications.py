@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
@@ -24,9 +23,9 @@ from assistant.recover.situation import PageFacts, advice_left, facts_of_page, s
 from assistant.redact import redact
 from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
-from assistant.watch.outages import FEWEST_JOBS, SETTLING, members_of, shared_by
+from assistant.watch.outages import members_of, shared_by
 
-__all__ = ["Notice", "grouped", "notices", "superseded", "undecided"]
+__all__ = ["Notice", "grouped", "notices", "superseded"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +35,6 @@ LONGEST = 6_000
 _CLAUSE = re.compile(r"(?<=[.;])\s+(?=\S)|(?<=:)\s+(?=[A-Z])")
 """Where a long line may be parted."""
 _GOES_ON = "  "
-UNDECIDED_FOR = timedelta(seconds=90)
-"""After so long an incident is told of alone, whatever it may share with others."""
 MOST_OPEN = 1_000
 URGENT = "stop_restart"
 """The tool whose question cannot wait for the morning: each minute may cost a checkpoint."""
@@ -120,24 +117,6 @@ _PLURAL = {
 }
 
 
-def undecided(row: AuditRow, store: Store) -> bool:
-    """Tell whether a row opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause."""
-    if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
-        return False
-    incident = store.incident(row.incident)
-    is_unread = incident.job is not None and store.diagnosis(incident.id) is None
-    if incident.state is IncidentState.OPEN and (incident.owner is not None or is_unread):
-        return True  # whoever is told now would read no more than that it is not diagnosed yet
-    if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
-        return False
-    if incident.state is IncidentState.DIAGNOSED:
-        return SETTLING in store.stages(incident.id)
-    if incident.state is not IncidentState.OPEN or store.open_states().get(IncidentState.OPEN, 0) < FEWEST_JOBS:
-        return False
-    # while somebody works through a storm, what shares a cause is not known yet
-    return any(incident_open.owner is not None for incident_open in store.incidents(open_only=True, limit=MOST_OPEN))
-
-
 def _is_told_by_cause(row: AuditRow, store: Store) -> bool:
     """Tell whether a row is about a job whose incident shares its cause with others: the incident of the cause tells of it.
 
@@ -199,6 +178,8 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
     diagnosis = store.diagnosis(incident.id)
     if diagnosis is None and incident.state is IncidentState.CLOSED:
         return None  # it was settled before anybody had to look: a job that was stopped here, say
+    if _end_word(incident.state, incident, incident.note, store):
+        return None  # the row of its end, which follows, says all of it
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
     title = f"{_subject(incident, store)}: {_reason_words(reason, incident, store)} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
@@ -217,13 +198,9 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
 def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
     incident = store.incident(row.incident or 0)
-    went_on = state is IncidentState.CLOSED and WENT_ON in store.stages(incident.id)
-    settled = state is IncidentState.CLOSED and SETTLED_SINCE in store.stages(incident.id)
-    elsewhere = state is IncidentState.CLOSED and (row.why or incident.note).startswith(_ELSEWHERE)
-    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not (went_on or settled or elsewhere):
+    word = _end_word(state, incident, row.why or incident.note, store)
+    if not word:
         return None
-    if state is IncidentState.ESCALATED and WENT_ON in store.stages(incident.id):
-        return None  # nobody is called for what is over
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
@@ -235,8 +212,6 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     facts = facts_of_page(store, incident.id)
     if facts.undrained and severity is Severity.INFO:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
-    word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
-    word = "needs a person" if state is IncidentState.ESCALATED else word
     words = (
         "no step, but its ranks work" if _works(incident, store) and "hang" in reason else _reason_words(reason, incident, store)
     )
@@ -258,6 +233,18 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
+
+
+def _end_word(state: IncidentState, incident: Incident, note: str, store: Store) -> str:
+    """Return how a title says that an incident ended; empty where nobody is told of that, as where it has not."""
+    stages = store.stages(incident.id)
+    if state is IncidentState.ESCALATED:
+        return "" if WENT_ON in stages else "needs a person"  # nobody is called for what is over
+    if state is not IncidentState.CLOSED:
+        return "recovered" if state is IncidentState.RECOVERED else ""
+    if WENT_ON in stages or SETTLED_SINCE in stages:
+        return "went on by itself" if WENT_ON in stages else "needs nobody any more"
+    return _ELSEWHERE if note.startswith(_ELSEWHERE) else ""
 
 
 def _approval_notice(row: AuditRow, store: Store) -> Notice | None:

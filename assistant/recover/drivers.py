@@ -164,13 +164,14 @@ DEPENDENTS_WAIT = re.compile(r"; \d[^;]{0,2000} and never begin as they are: [^;
 """The sentence of `never_begin` within a note."""
 
 
-def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") -> str:
+def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "", *, finished: bool = False) -> str:
     """Return which jobs wait for a job to end well that nobody starts again, and what lets them begin; empty where none does.
 
     Args:
         scheduler: Of the jobs.
         ended: Id of the job that they wait for; None for no job.
         successor: Id of another job with which its run goes on; empty where none is known.
+        finished: Whether its work was done, so that what waits for it has what it needs.
     """
     if ended is None or not isinstance(scheduler, Dependents):
         return ""
@@ -184,10 +185,13 @@ def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") ->
     more = f" and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
     waiting_id = waiting[0].id
     try:
-        remedy = "; ".join(scheduler.command_lines("move_dependent", waiting_id, ended, successor or "NEW"))
+        to = "" if finished else successor or "NEW"
+        remedy = "; ".join(scheduler.command_lines("move_dependent", waiting_id, ended, to))
     except (ToolError, Unavailable) as error:
         remedy = f"let it wait for {successor or 'the job with which the run goes on'} ({error})"
-    if not successor:
+    if finished:
+        remedy = f"its work is done: {remedy} lets it begin where it needs no more than that, scancel {waiting_id} takes it back"
+    elif not successor:
         remedy = f"once the run goes on as job NEW, {remedy}, or scancel {waiting_id} where it is not wanted any more"
     return f"; {names}{more} wait for job {ended} to end well and never begin as they are: {remedy}"
 

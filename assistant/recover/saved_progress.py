@@ -1,37 +1,52 @@
-"""How far a restarted job came by the whole checkpoints that it saved itself, where its log numbers no step.
+"""How far a job came by the files that it wrote itself, where its log numbers no step.
 
 Hugging Face's Trainer prints losses and epochs and no steps: the checkpoints then tell the step, the lines that the loss goes on.
+A job that works through pieces and saves no checkpoint leaves a file a piece.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from assistant.errors import NightshiftError, ToolError
+from assistant.errors import InputError, NightshiftError, ToolError, UnreadableFile
 from assistant.logs.spikes import is_no_number
 from assistant.logs.tail import LogMark
 from assistant.ports import Scheduler
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import counts_steps
+from assistant.recover.checkpoints.names import name_form
+from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.joblog import counted_lines, counted_points, log_lines, log_points
+from assistant.recover.source.reruns import is_log
 from assistant.recover.verify import Look, Seen, loss_seen
-from assistant.untrusted import LOOK_S, finite_number, read_json, reading_as, whole_number, within
+from assistant.untrusted import (
+    LOOK_S,
+    READ_S,
+    finite_number,
+    list_folder,
+    read_json,
+    reading_as,
+    status_of,
+    whole_number,
+    within,
+)
 
 __all__ = [
-    "EpochPace", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines", "own_saves", "points_by_epoch",
-    "saved_progress", "steps_between",
+    "EpochPace", "NewPieces", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines", "new_pieces", "own_saves",
+    "points_by_epoch", "saved_progress", "steps_between",
 ]  # fmt: skip
 
 FEWEST_SAVES = 3
@@ -210,3 +225,54 @@ def steps_between(checkpoints: Sequence[Checkpoint], checkpoint: Path, until: da
     pace = median(steps / seconds for steps, seconds in gaps)
     interval = int(median(steps for steps, _ in gaps))
     return max(0, min(round(pace * (until - chosen_save.saved_at).total_seconds()), interval - 1))
+
+
+class NewPieces(NamedTuple):
+    """Files of one form of name that an attempt finished."""
+
+    count: int
+    newest: Path
+    written: datetime
+    """When the newest was written."""
+
+
+def new_pieces(job: Job) -> NewPieces | None:
+    """Return the most numerous form of numbered files below a job's work folder that were written while it ran; None for none.
+
+    Logs do not count. At most `WALK_ENTRIES` entries are looked at, `WALK_FOLDERS` folders deep, with the owner's rights.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    top, since, until = job.work_dir, job.started, job.ended
+    if top is None or since is None or until is None:
+        return None
+
+    def look() -> NewPieces | None:
+        pieces: dict[str, NewPieces] = {}
+        waiting, budget = [(top, 0)], WALK_ENTRIES
+        while waiting and budget > 0:
+            folder, level = waiting.pop(0)
+            try:
+                children = [child for child in list_folder(folder, budget) if not child.is_symlink()]
+            except (InputError, UnreadableFile, OSError):
+                continue
+            budget -= len(children)
+            for child in children:
+                try:
+                    status = status_of(child)
+                except OSError:
+                    continue
+                written = datetime.fromtimestamp(status.st_mtime, UTC)
+                if stat.S_ISDIR(status.st_mode):
+                    if level + 1 < WALK_FOLDERS and not PASSED_OVER.fullmatch(child.name):
+                        waiting.append((child, level + 1))
+                elif name_form(child.name) != child.name and not is_log(str(child)) and since <= written <= until:
+                    form = f"{folder}/{name_form(child.name)}"
+                    known = pieces.get(form, NewPieces(0, child, written))
+                    newest = (child, written) if written >= known.written else known[1:]
+                    pieces[form] = NewPieces(known.count + 1, *newest)
+        return max(pieces.values(), key=lambda form: form.count, default=None)
+
+    with reading_as(job.account):
+        return within(READ_S, look, str(top))

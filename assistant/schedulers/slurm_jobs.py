@@ -356,7 +356,7 @@ def moved(dependency: str, old: str, new: str, *, siblings: Sequence[str] = ()) 
     Args:
         dependency: As Slurm shows it.
         old: Id of the job that failed.
-        new: Id of the one that takes its place.
+        new: Id of the one that takes its place; empty where it waits for none in its place.
         siblings: Tasks of the old one's array that have not ended well, without itself.
 
     Raises:
@@ -365,6 +365,10 @@ def moved(dependency: str, old: str, new: str, *, siblings: Sequence[str] = ()) 
     old, new = old.partition("+")[0], new.partition("+")[0]
     plain = re.sub(r"\([^()]*\)", "", _spread(dependency))
     base, _, index = old.partition("_")
+    if not new:
+        mark = "?" if "?" in plain else ","
+        ended = re.compile(rf":(?:{re.escape(old)}|{re.escape(base)}_\*)(?:\+\d+)?$")
+        return mark.join(part for part in plain.split(mark) if not ended.search(part))
     if not index:
         return re.sub(rf"(?<=:){re.escape(old)}(?=_\*|\+|[,?:]|$)", new, plain)
     if "?" in plain and f":{base}_*" in plain:

@@ -91,6 +91,27 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
+def test_an_end_after_which_runs_go_on_by_themselves_is_told_with_what_came_of_it(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    place = Place()
+    told = courier(store, place)
+    for job in ("4", "5"):
+        incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, job, None, clock.now(), {"name": "nano"}))
+        store.add_diagnosis(incident.id, diagnosis("time_limit"))
+        store.set_state(incident.id, IncidentState.DIAGNOSED, note="it waits")
+    told.deliver()
+    store.set_state(1, IncidentState.CLOSED, note="settled elsewhere: the run of job 4 goes on as job 6 (running)")
+    told.deliver()
+    assert place.titles == []
+    clock.sleep(21)
+    told.deliver()
+    assert place.titles == [
+        "job 5 (nano): time_limit (incident 2)",
+        "job 4 (nano) settled elsewhere: time_limit (incident 1)",
+    ]
+
+
 def test_a_failure_that_nobody_has_taken_up_yet_is_told_with_its_diagnosis_or_after_90_s(
     store: Store, night: Night, clock: JumpingClock
 ) -> None:
@@ -253,13 +274,14 @@ def test_how_an_incident_ended_stands_for_its_opening_when_both_are_news(store: 
 
 def test_who_heard_of_a_failure_hears_that_it_is_settled_elsewhere(store: Store, night: Night) -> None:
     incident = night.fails("1")
+    (opened,) = _told(store)
     night.ends(incident, IncidentState.CLOSED, "settled elsewhere: the run of job 1 goes on as job 2 (running), submitted before")
-    opened, settled = _told(store)
+    (settled,) = _told(store)
     assert (opened.about, settled.about, settled.severity) == (About.OPENED, About.RECOVERED, Severity.INFO)
     assert settled.title == "job 1 (llm-7b) settled elsewhere: ecc_error (incident 1)"
     assert settled.text.startswith("settled elsewhere: the run of job 1 goes on as job 2")
     night.ends(night.fails("3"), IncidentState.CLOSED, "nothing had to be done")
-    assert len(_told(store)) == 3
+    assert len(_told(store)) == 2
 
 
 def test_a_place_hears_only_what_matters_enough_and_what_it_asked_for(store: Store, night: Night) -> None:

@@ -52,6 +52,8 @@ class Case:
     """A folder that is gone on all nodes, for which the job waits."""
     once: bool = False
     """Whether the next run does not miss it."""
+    advises: str = ""
+    """Words of the advice."""
 
 
 MOUNT = "nas:/data /lustre/data lustre rw 0 0"
@@ -81,7 +83,9 @@ CASES = {
     "no other node answers": Case(TAR, {"node02": GONE, "*": ""}),
     "the node itself does not answer": Case(TAR, {"node02": "", "*": HAS}),
     "the owner put it on the disks of some": Case(
-        ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV, owners=("owner 0 777 root",))}
+        ENV,
+        {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV, owners=("owner 0 777 root",))},
+        advises=f"or read it from where all nodes see it: {ENV} is missing on node02 and is there on node01",
     ),
     "it was away for a moment": Case(TAR, {"*": HAS}, changes=("submit 2",), once=True),
     "it is there, and the job had not trained": Case(TAR, {"*": HAS}, fails_at=0),
@@ -121,6 +125,7 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
     else:
         assert incident.state is (IncidentState.RECOVERED if case.changes else IncidentState.ESCALATED), incident.note
     assert case.kernel in found.root_cause[0].text
+    assert case.advises in found.advice
     remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
     if case.left_out:
         assert case.left_out not in scene.cluster.job("2").nodes

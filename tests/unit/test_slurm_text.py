@@ -199,6 +199,19 @@ def test_a_dependency_follows_another_job(case: dict[str, Any]) -> None:
         assert moved(case["text"], old, new, siblings=case.get("siblings", ())) == case["moved"]
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "left"),
+    [
+        ("afterok:10(unfulfilled)", "10", ""),
+        ("afterok:10_*(failed),afterany:12(unfulfilled)", "10_2", "afterany:12"),
+        ("afterok:10:12", "10", "afterok:12"),
+        ("afterok:110(unfulfilled)", "10", "afterok:110"),
+    ],
+)
+def test_a_dependency_loses_a_job_whose_work_is_done(text: str, old: str, left: str) -> None:
+    assert moved(text, old, "") == left
+
+
 def test_alternatives_of_which_one_is_a_whole_array_are_not_moved() -> None:
     with pytest.raises(ToolError, match="alternatives"):
         moved("afterok:10_*(failed)?afterok:11(unfulfilled)", "10_2", "77_2")

@@ -93,6 +93,45 @@ def test_a_run_that_stood_still_before_its_limit_does_not_go_on(tmp_path: Path) 
     assert "had neither saved nor logged anything for" in note
 
 
+TOKENIZER = """import os, sys
+for part in range(50):
+    path = f"stream/shard_{part:05d}.npy"
+    if os.path.exists(path):
+        continue
+    with open(path + ".part", "wb") as file:
+        file.write(make(part))
+    os.replace(path + ".part", path)
+    print("wrote", part, flush=True)
+"""
+NO_TEST = TOKENIZER.replace("    if os.path.exists(path):\n        continue\n", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "pieces", "goes_on", "word"),
+    [
+        (TOKENIZER, 12, True, "it wrote 12 files like"),
+        (TOKENIZER, 1, False, "its limit may be too short for one"),
+        (NO_TEST, 12, False, "not known to go on by itself"),
+    ],
+)
+def test_work_in_pieces_goes_on_where_it_passes_over_finished_ones(
+    program: str, pieces: int, goes_on: bool, word: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenize_stream.py").write_text(program)
+    run = SimulatedRun(fails_at=50, state=JobState.TIMEOUT, exit_code=0, save_every=80)
+    script = "#!/bin/bash\npython tokenize_stream.py stream 50\n"
+    world = World(tmp_path, run, script=script).passes(60)
+    started = world.cluster.job(world.job).started
+    assert started is not None
+    (tmp_path / "stream").mkdir()
+    for part in range(pieces):
+        path = tmp_path / "stream" / f"shard_{part:05d}.npy"
+        path.write_bytes(b"tokens")
+        os.utime(path, (started.timestamp() + 2 * part,) * 2)
+    assert outlook(world)[0] is goes_on
+    assert word in outlook(world)[1]
+
+
 @pytest.mark.parametrize(
     ("options", "text", "goal"),
     [

@@ -458,7 +458,8 @@ def _asked_at(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     if origin is None or not origin.own or origin.library not in _HTTP or (words is not None and origin.place in words.text):
         return ""
     code = f", `{origin.code}`" if origin.code else ""
-    return f"It is asked for at {_place_of(origin)}{code}: a few more tries with a pause there outlive such a break."
+    retry_words = "" if words is not None and words.wall else ": a few more tries with a pause there outlive such a break"
+    return f"It is asked for at {_place_of(origin)}{code}{retry_words}."
 
 
 def _without(demand: str, message: str) -> str:

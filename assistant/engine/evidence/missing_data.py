@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN_JOBS = 8
 """Jobs beside another one that are asked for one by one."""
+MOST_NODES_NAMED = 4
 LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
 _RELATIVE = re.compile(r"""['"`](?:\./)?([\w@%+=~-][\w.@%+=~-]{0,255}(?:/[\w.@%+=,~-]{1,255}){1,40})['"`]""")
@@ -137,6 +138,47 @@ def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], jo
         "again, ask who publishes or moves it."
     )
     return caused_outside(diagnosis, f"{words} (on {places}): it was away for a moment.", Action.RESTART_SAME_NODES, advice)
+
+
+def _nodes_in_words(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - MOST_NODES_NAMED} more" if len(nodes) > MOST_NODES_NAMED else ""
+    return f"{', '.join(nodes[:MOST_NODES_NAMED])}{more}"
+
+
+class PartialCopy(NamedTuple):
+    """A path on nodes' own disks that is there on some nodes of a job and missing on others."""
+
+    path: str
+    lacking: tuple[str, ...]
+    holding: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """For people: which nodes lack it."""
+        lacking, holding = (_nodes_in_words(nodes) for nodes in (self.lacking, self.holding))
+        return f"{self.path} is missing on {lacking} and is there on {holding}: each node has a disk of its own there."
+
+
+def on_some_nodes(states: Sequence[Mapping[str, Any]]) -> PartialCopy | None:
+    """Return a path that some nodes of a job have and others lack; None where all that answered agree.
+
+    Args:
+        states: Rows of `storage_state` about one path, one of each node of the job.
+    """
+    answered = [state for state in states if not state.get("silent") and state.get("stands") and state.get("real")]
+    holding = tuple(str(state["node"]) for state in answered if state["stands"] == state["real"])
+    lacking = tuple(str(state["node"]) for state in answered if state["stands"] != state["real"])
+    return PartialCopy(str(answered[0]["path"]), lacking, holding) if holding and lacking else None
+
+
+def with_partial_copy(diagnosis: Diagnosis, partly: PartialCopy) -> Diagnosis:
+    """Return a diagnosis of a file that was put on some nodes only: its path is right, and what makes it has to run on each."""
+    later = [sentence for sentence in re.split(r"(?<=\.) ", diagnosis.advice) if partly.path not in sentence]
+    advice = (
+        "Let the step that puts it there run on each node of the job, such as srun --ntasks-per-node=1 in front of it (what stands "
+        f"in a batch script without srun runs on the first node only), or read it from where all nodes see it: {partly.sentence}"
+    )
+    return replace(diagnosis, summary=f"{diagnosis.summary} {partly.sentence}", advice=" ".join([advice, *later]))
 
 
 def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:

@@ -35,10 +35,12 @@ from assistant.engine.evidence.missing_data import (
     is_shared,
     lost_saves,
     missing_folder,
+    on_some_nodes,
     relative_paths,
     served_there,
     with_file_back,
     with_lost_saves,
+    with_partial_copy,
     without_its_data,
 )
 from assistant.engine.evidence.permissions import with_closed_path
@@ -107,16 +109,20 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states: Sequence[Mapping[str, Any]] = (answer or {}).get("states") or ()
     words = storage_words(states[0], error) if states else ""
-    diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
+    unread, diagnosis = diagnosis, replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
     compared = _compared(engine, incident, diagnosis, job, states[0]) if states else diagnosis
     if compared.where != diagnosis.where:
         return compared
+    if states and diagnosis.reason in MISSING_DATA and NOT_THERE.search(error) and states[0].get("kind") in LOCAL_TYPES:
+        rows = [*states, *_states_beside(engine, incident, job, states[0])]
+        if (partly := on_some_nodes(rows)) is not None:
+            return with_partial_copy(unread, partly)
     diagnosis = with_closed_path(compared, states[0], job, error) if states else compared
     if states and (loss := lost_saves(states[0], job)):
         return with_lost_saves(diagnosis, loss)
     away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
-    waiting = _waiting_for_data(engine, incident, diagnosis, job, states[0]) if away else None
-    if waiting is not None:
+    rows = [states[0], *_states_beside(engine, incident, job, states[0], most=MOST_OTHERS)] if away else []
+    if away and (waiting := without_its_data(diagnosis, rows)) is not None:
         return waiting
     if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSING_DATA and incident.parent is None:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
@@ -143,13 +149,6 @@ def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
         if rival_paths := paths_of(rival.reason, lines) or system_paths(rival.reason, lines):
             return rival_paths
     return ()
-
-
-def _waiting_for_data(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
-) -> Diagnosis | None:
-    """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
-    return without_its_data(diagnosis, [first, *_states_beside(engine, incident, job, first, most=MOST_OTHERS)])
 
 
 def _states_beside(

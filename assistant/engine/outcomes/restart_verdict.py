@@ -99,7 +99,7 @@ def verified_end(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended
     proven = _end_of_restart(engine, incident, diagnosis, ended, by)
     if proven.state is not IncidentState.ESCALATED:
         return proven
-    return replace(proven, note=f"{proven.note}{never_begin(engine.scheduler, incident.job)}")
+    return replace(proven, note=f"{proven.note}{never_begin(engine.scheduler, incident.job, finished=bool(diagnosis.tail))}")
 
 
 def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, by: str) -> Ended:

@@ -241,7 +241,7 @@ def repeated_writes(programs: Sequence[JobProgram], reached: Mapping[str, int] |
             line = f"{dotted(caller.node.func)}() in {PurePosixPath(caller.source.path).name}, line {caller.node.lineno}"
             for text in sorted(texts):
                 path = _outside(program, text)
-                if path and not _is_log(path):
+                if path and not is_log(path):
                     writes.append(RepeatedWrite(deed, path, line, program.name))
     return list(dict.fromkeys(writes))[:MOST_WRITES]
 
@@ -260,7 +260,7 @@ def writes_of_job(job: Job, programs: Sequence[JobProgram], *, seen_open: bool =
     logs = {str(path) for path in (job.log, job.error_log) if path is not None}
     for file in job.processes.files if seen_open and job.processes is not None else ():
         path = str(file.path)
-        if file.appends and path not in logs and not _is_log(path):
+        if file.appends and path not in logs and not is_log(path):
             writes.append(RepeatedWrite(WriteDeed.APPENDS, path, file.source, ""))
     return present_writes(writes, partial(_state_of, job.account), partial(_names_in, job.account), began=job.started)
 
@@ -287,7 +287,7 @@ def present_writes(
             continue
         paths = [f"{folder}/{name}" for name in names(folder) if fnmatchcase(name, pattern)] if "*" in pattern else [write.path]
         for path in paths:
-            state = look(path) if not _is_log(path) else None
+            state = look(path) if not is_log(path) else None
             if state is not None and state[0] and (began is None or state[1] >= began):
                 present.setdefault((path, write.deed), write._replace(path=path, size_bytes=state[0]))
     appended = {path for path, deed in present if deed is WriteDeed.APPENDS}
@@ -453,7 +453,8 @@ def _outside(program: JobProgram, text: str) -> str:
     return str(path) if path is not None else ""
 
 
-def _is_log(path: str) -> bool:
+def is_log(path: str) -> bool:
+    """Tell whether a file is a log, metrics or a state by its name or folder: what a rerun writes there costs nothing."""
     parts = PurePosixPath(path)
     below = any(parts.is_relative_to(place) for place in PASSING)
     return below or LOG_NAME.search(parts.name) is not None or bool(LOG_FOLDERS & {part.lower() for part in parts.parts[:-1]})
