@@ -95,11 +95,11 @@ def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
 
     Args:
         job: Whose GPUs stood still.
-        steps: That were made twice; None where that is not known.
+        steps: That were made twice; None where that is not known, and left out then.
         minutes: Until the job was where it had been.
     """
     gpus = gpus_of(job)
-    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
+    words = [*([f"{steps} steps"] if steps is not None else []), f"{minutes:.1f} min"]
     words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
     return ", ".join(words)
 

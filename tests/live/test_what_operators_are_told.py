@@ -97,7 +97,7 @@ def test_each_page_is_true_and_nothing_is_ended_that_goes_on_or_cannot_come_back
         time.sleep(1)
         assert engine.scheduler.job(hung).state is JobState.RUNNING
         assert engine.scheduler.job(pauses).state is JobState.RUNNING
-        assert re.match(r"job \d+ completed at epoch 9; lost: an unknown number of steps", store.incidents(job=epochs)[0].note)
+        assert re.match(r"job \d+ completed at epoch 9; lost: [\d.]+ min", store.incidents(job=epochs)[0].note)
         assert "steps lost" not in report(store, store.incidents(job=epochs)[0].id)
         assert "went on by itself: it is at step" in store.incidents(job=pauses)[0].note
     devcluster.settle()
