@@ -1,4 +1,4 @@
-"""What is to be done with a node whose GPU or switch a driver has named: which GPU, the vendor's action, and how it comes back."""
+"""What is to be done with a node that a failure accuses: which GPU, the vendor's action, what to test, and how it comes back."""
 
 from __future__ import annotations
 
@@ -24,9 +24,18 @@ _ACTIONS = (
 )
 """NVIDIA's immediate actions (its catalogue of XIDs), as something to do; the first that is part of the entry counts."""
 
+_OF_REASON = {
+    "node_failure": "look at its console and power (BMC), and see whether it and its slurmd answer",
+    "network_error": "test its links (`ip -s link`, `ibstat`), its cable and its switch port",
+    "nccl_remote_error": "test its links (`ip -s link`, `ibstat`), its cable and its switch port",
+    "nvlink_error": "test its NVLinks and switches (`nvidia-smi nvlink -e`, `dcgmi diag -r 3`)",
+    "ecc_error": "test its memory and GPUs (`dcgmi diag -r 3`, `ras-mc-ctl --errors`); what fails again is replaced (RMA)",
+}
+"""What to do with a node that no XID accuses, by the reason of the failure."""
+
 
 def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
-    """Return a sentence for each node that an XID accuses; none for nodes that are accused by anything else."""
+    """Return a sentence for each accused node about what to do with it: by its XID, else by the reason; none where neither says."""
     if diagnosis is None:
         return []
     by_node: dict[str, str] = {}
@@ -36,7 +45,10 @@ def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
         cited_lines = [*finding.citations, *(diagnosis.root_cause if len(diagnosis.faulty_nodes) == 1 else ())]
         lines = [cited.text for cited in cited_lines if cited.file == KERNEL_LOG]  # a job may print what it likes
         events = [(event, line) for line in lines if (event := kernel_event(line)) is not None and event.family == "xid"]
+        back_words = f"back into service: nightshift nodes uncordon {finding.node}"
         if not events:
+            if todo := _OF_REASON.get(diagnosis.reason, ""):
+                by_node[finding.node] = f"node {finding.node}: {todo}; {back_words}"
             continue
         event, line = events[0]
         row = xids().get(int(event.code)) if event.code.isdigit() else None
@@ -46,7 +58,6 @@ def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
         vendor = f" (NVIDIA: {row.vendor})" if row is not None and row.vendor else ""
         todo = action.format(gpu=target) or "test the GPU (`dcgmi diag -r 3`) before the node takes jobs again"
         by_node[finding.node] = (
-            f"node {finding.node}, {device_name(line) or 'its GPU'}, XID {event.code}{vendor}: {todo}; "
-            f"back into service: nightshift nodes uncordon {finding.node}"
+            f"node {finding.node}, {device_name(line) or 'its GPU'}, XID {event.code}{vendor}: {todo}; {back_words}"
         )
     return list(by_node.values())

@@ -1,4 +1,4 @@
-"""What people are told to do with a node whose GPU a driver has named."""
+"""What people are told to do with a node that a failure accuses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OF_GPU = "NVRM: Xid (PCI:0000:4c:00): 119, pid=132, name=python, Timeout after 6
 BY_ADDRESS = "NVRM: Xid (PCI:0000:8b:00): 79, pid=129, name=python, GPU has fallen off the bus."
 
 
-def accused(line: str, *, file: str = "dmesg.log", faulty: bool = True) -> Diagnosis:
+def accused(line: str, *, file: str = "dmesg.log", faulty: bool = True, reason: str = "cuda_error") -> Diagnosis:
     cited = Citation(file, 1, line, "root")
     node = NodeFinding("n4", "it said so", (cited,))
     by, action = DecidedBy.RULE, Action.CORDON_AND_RESTART
     nodes = (node,) if faulty else ()
-    return Diagnosis("cuda_error", Category.INFRASTRUCTURE, action, 0.9, by, (cited,), nodes, (), "", "")
+    return Diagnosis(reason, Category.INFRASTRUCTURE, action, 0.9, by, (cited,), nodes, (), "", "")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,14 @@ def accused(line: str, *, file: str = "dmesg.log", faulty: bool = True) -> Diagn
 def test_the_gpu_the_vendors_action_and_the_way_back_are_told(line: str, told: tuple[str, ...]) -> None:
     (sentence,) = node_remedies(accused(line))
     assert [words for words in told if words not in sentence] == []
+
+
+def test_a_node_that_no_driver_accuses_is_looked_at_by_the_reason() -> None:
+    (sentence,) = node_remedies(accused("Killing JobId=4 on failed node n4", file="slurmctld.log", reason="node_failure"))
+    assert sentence == (
+        "node n4: look at its console and power (BMC), and see whether it and its slurmd answer; "
+        "back into service: nightshift nodes uncordon n4"
+    )
 
 
 @pytest.mark.parametrize(
