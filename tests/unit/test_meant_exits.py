@@ -1,4 +1,4 @@
-"""A program that ends itself where its loss is no number: its own exit code is named, and nothing else is asked for."""
+"""What the source of a program adds to its end: an exit that it makes for a lost loss, the evaluation in which memory ran out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.evidence.job_sources import with_deliberate_exit
+from assistant.engine.evidence.job_sources import with_deliberate_exit, with_memory_phase
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -46,3 +46,36 @@ def test_the_exit_that_a_program_makes_for_a_lost_loss_is_named(
     assert (f"ends itself there with exit code {code} (trial.py:6, where {test})" in said.summary) is named
     assert ("nothing has to be done" in said.advice) is named
     assert with_deliberate_exit(replace(found, reason="runtime_error"), job).advice == "Go back."
+
+
+FINE_TUNING = """from transformers import Trainer, TrainingArguments
+args = TrainingArguments("out", {interval}, logging_steps=10)
+Trainer(model, args, compute_metrics=accuracy).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("interval", "command", "step", "words"),
+    [
+        ("eval_steps=100", "", 200, "It came behind step 200, where the program evaluates (eval_steps=100 in tune.py:2)"),
+        ("eval_steps=100", "", 230, ""),  # in a step of the training
+        ("save_steps=100", "", 200, ""),
+        ("save_steps=100", "--eval_interval 50", 150, "where the program evaluates (--eval_interval on the command line (50))"),
+    ],
+)
+def test_memory_that_ran_out_in_an_evaluation_is_told_with_it(
+    interval: str, command: str, step: int, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tune.py").write_text(FINE_TUNING.format(interval=interval))
+    spec = JobSpec("tune", f"#!/bin/bash\nsrun python3 tune.py {command}\n", work_dir=tmp_path)
+    job = Job("7", "tune", "", JobState.OUT_OF_MEMORY, "", (), None, tmp_path, NOW, NOW, NOW, 0, 9, spec=spec)
+    cited = Citation("job.log", 5, "exceeded memory limit (2706223104 > 2621440000), being killed", "root")
+    memory = Diagnosis(
+        "out_of_memory_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, 0.9, DecidedBy.RULE, (cited,), (), (), "Memory.",
+        "Ask for more. Used were 2706223104 of 2621440000.", step=step,
+    )  # fmt: skip
+    read = with_memory_phase(memory, job)
+    assert words in read.advice
+    assert ("evaluat" in read.advice) is bool(words)
+    assert "It was ended as it passed the limit of 2.4 GiB" in read.advice
+    assert with_memory_phase(replace(memory, reason="time_limit"), job).advice == memory.advice

@@ -328,3 +328,61 @@ def deliberate_exits(programs: Sequence[JobProgram], code: int) -> Iterator[Deli
                 test = next((text for text in tests if _NO_NUMBER.search(text)), "")
                 if test and call.positional and source.value(call.positional[0]) == code:
                     yield DeliberateExit(f"{PurePosixPath(source.path).name}:{call.line}", test[:120])
+
+
+EVALUATION_INTERVALS = (
+    "eval_steps", "eval_interval", "eval_every", "eval_freq", "evaluation_interval", "evaluate_every", "val_interval", "val_every",
+    "validation_interval", "valid_interval", "valid_steps",
+)  # fmt: skip
+"""Options that say after how many steps a program evaluates."""
+_STEP_LIMIT = re.compile(r"Used were (\d{7,18}) of (\d{7,18})\.")
+"""Of the limit of memory of a step, in bytes; source: Slurm, slurmd/common/xcgroup and jobacct_gather."""
+
+
+def with_memory_phase(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return memory that ran out with the phase in which it did, where that is an evaluation; with the limit in GiB.
+
+    It came in an evaluation where the last step that was logged is one after which the program evaluates, and none came behind it.
+    Reads with the rights that are in force: those of the job's owner.
+    """
+    if diagnosis.reason != "out_of_memory_error" or job is None:
+        return diagnosis
+    advice = _STEP_LIMIT.sub(_limit_sentence, diagnosis.advice)
+    diagnosis = replace(diagnosis, advice=advice)
+    if not diagnosis.step:
+        return diagnosis
+    try:
+        programs = programs_of(job)
+    except (NightshiftError, OSError):
+        return diagnosis
+    setting = next(evaluation_intervals(programs), None)
+    if setting is None or diagnosis.step % setting[1]:
+        return diagnosis
+    words = f"It came behind step {diagnosis.step}, where the program evaluates ({setting[0]}), and not in a step of the training."
+    if any("transformers" in source.modules for program in programs for source in program.sources):
+        remedy = (
+            "Trainer keeps the logits of the whole evaluation: let preprocess_logits_for_metrics reduce them, set "
+            "eval_accumulation_steps, or lower per_device_eval_batch_size."
+        )
+    else:
+        remedy = "Let the evaluation hold less: a smaller batch, results reduced batch by batch, no_grad around it."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{words} {remedy} {advice}")
+
+
+def _limit_sentence(match: re.Match[str]) -> str:
+    limit = int(match[2]) / 2**30
+    return f"It was ended as it passed the limit of {limit:.1f} GiB: how much more it would have taken that does not show."
+
+
+def evaluation_intervals(programs: Sequence[JobProgram]) -> Iterator[tuple[str, int]]:
+    """Yield where programs set after how many steps they evaluate, and the number: (`eval_steps=100 in train.py:12`, 100)."""
+    for program in programs:
+        option = program.option(*EVALUATION_INTERVALS)
+        if option is not None and option.value.isdecimal() and int(option.value):
+            yield f"{option.where} ({option.value})", int(option.value)
+        for source in program.sources:
+            for call in source.calls:
+                for name in EVALUATION_INTERVALS:
+                    value = source.value(call.keywords[name]) if name in call.keywords else None
+                    if isinstance(value, int) and value > 1:
+                        yield f"{name}={value} in {PurePosixPath(source.path).name}:{call.line}", value
