@@ -56,6 +56,7 @@ SAMPLE = 5
 LINE_SHOWN = 300
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 """After a restart that failed of a cause that nobody can ask about."""
+FASTER_OFF_NODE = 4
 PASSED, RESTARTED = "passed", "restarted"
 """Stages: the job was started again; it was seen past the step where the attempt before had ended."""
 ANSWERED, NOT_ASKED = "cause_answers", "not_asked"
@@ -73,6 +74,10 @@ class OutageLimits:
     """Between two restarts of the members."""
     patience_s: float = 7200.0
     """For how long a cause is probed before a person has to restart the members."""
+
+    def apart_of(self, cause: SharedCause) -> float:
+        """Return the seconds between two restarts: fewer where they only leave a node, for no restart has to show anything first."""
+        return self.apart_s / FASTER_OFF_NODE if cause.kind is CauseKind.NODE else self.apart_s
 
 
 class Turn(NamedTuple):
@@ -217,14 +222,15 @@ class Outages:
         A member also waits while the policy's hard limits of an hour are used up: asked for now, its restart would be denied.
         """
         with self._lock:
-            now, apart = engine.clock.now(), timedelta(seconds=self.limits.apart_s)
+            apart_s = self.limits.apart_of(SharedCause.of_title(parent.service or ""))
+            now, apart = engine.clock.now(), timedelta(seconds=apart_s)
             if waits := _waits_for_the_first(engine, parent, now):
                 return waits
             stages = [engine.store.stages(number) for number in members_of(engine.store.events(parent.id))]
             last = [at for stage in stages if (at := stage.get("planned")) is not None]
             last += [self._turns[parent.id]] if parent.id in self._turns else []
             if last and now - max(last) < apart:
-                return f"waits for its turn: a job of incident {parent.id} restarted less than {self.limits.apart_s:g} s ago"
+                return f"waits for its turn: a job of incident {parent.id} restarted less than {apart_s:g} s ago"
             if full := engine.gate.hourly_hard_limit("resubmit"):
                 return f"waits for its turn: {full}"
             self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
@@ -299,7 +305,7 @@ class Outages:
         if cause.kind is CauseKind.ERROR:
             return f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
         if cause.kind is CauseKind.NODE:
-            return f"which of them can go on without it is looked at next, {self.limits.apart_s:g} s apart"
+            return f"which of them can go on without it is looked at next, {self.limits.apart_of(cause):g} s apart"
         return f"what may be restarted is when it answers, {self.limits.apart_s:g} s apart"
 
     def _state(self, engine: Engine, parent: Incident, note: str) -> None:
