@@ -76,7 +76,7 @@ class OutageLimits:
     """For how long a cause is probed before a person has to restart the members."""
 
     def apart_of(self, cause: SharedCause) -> float:
-        """Return the seconds between two restarts: fewer where they only leave a node, for no restart has to show anything first."""
+        """Return the seconds between two restarts: fewer where they only leave a node, since none has to show anything first."""
         return self.apart_s / FASTER_OFF_NODE if cause.kind is CauseKind.NODE else self.apart_s
 
 

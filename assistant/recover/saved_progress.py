@@ -71,6 +71,11 @@ class EpochPace(NamedTuple):
         lowest = float(epoch) - 0.5 * 10.0 ** -len(epoch.partition(".")[2])
         return max(1, math.ceil(lowest * self.step / self.epoch))
 
+    def last_step(self, epoch: str) -> int:
+        """Return the highest step that a logged epoch may be."""
+        highest = float(epoch) + 0.5 * 10.0 ** -len(epoch.partition(".")[2])
+        return max(self.first_step(epoch), math.floor(highest * self.step / self.epoch))
+
 
 def logged_epoch(text: str) -> str | None:
     """Return the epoch that a line of the Trainer's names, as it is written; None where it names none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_the_exit_that_a_program_makes_for_a_lost_loss_is_named(
 
 
 FINE_TUNING = """from transformers import Trainer, TrainingArguments
-args = TrainingArguments("out", {interval}, logging_steps=10)
+args = TrainingArguments(output_dir="out", {interval}, logging_steps=10)
 Trainer(model, args, compute_metrics=accuracy).train()
 """
 
@@ -74,8 +75,27 @@ def test_memory_that_ran_out_in_an_evaluation_is_told_with_it(
         "out_of_memory_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, 0.9, DecidedBy.RULE, (cited,), (), (), "Memory.",
         "Ask for more. Used were 2706223104 of 2621440000.", step=step,
     )  # fmt: skip
-    read = with_memory_phase(memory, job)
+    read = with_memory_phase(memory, job, {}, NOW)
     assert words in read.advice
     assert ("evaluat" in read.advice) is bool(words)
     assert "It was ended as it passed the limit of 2.4 GiB" in read.advice
-    assert with_memory_phase(replace(memory, reason="time_limit"), job).advice == memory.advice
+    assert with_memory_phase(replace(memory, reason="time_limit"), job, {}, NOW).advice == memory.advice
+
+
+@pytest.mark.parametrize(("epoch", "evaluates"), [("0.67", True), ("0.62", False)])
+def test_memory_that_ran_out_in_an_evaluation_is_told_by_the_epochs_of_a_log(epoch: str, evaluates: bool, tmp_path: Path) -> None:
+    (tmp_path / "tune.py").write_text(FINE_TUNING.format(interval="eval_steps=100"))
+    saved = tmp_path / "out" / "checkpoint-75"
+    saved.mkdir(parents=True)
+    (saved / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
+    (saved / "trainer_state.json").write_text(json.dumps({"global_step": 75, "epoch": 0.5}))
+    log = tmp_path / "tune.log"
+    log.write_text(f"{{'loss': '7.91', 'epoch': '0.53'}}\n{{'loss': '7.67', 'epoch': '{epoch}'}}\n")
+    spec = JobSpec("tune", "#!/bin/bash\nsrun python3 tune.py\n", work_dir=tmp_path)
+    job = Job("7", "tune", "", JobState.OUT_OF_MEMORY, "", (), log, tmp_path, NOW, NOW, NOW, 0, 9, spec=spec)
+    memory = Diagnosis(
+        "out_of_memory_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, 0.9, DecidedBy.RULE, (), (), (), "Memory.", "Ask for more."
+    )
+    read = with_memory_phase(memory, job, {}, NOW)
+    assert ("It came behind step 100, where the program evaluates" in read.advice) is evaluates
+    assert ("preprocess_logits_for_metrics" in read.advice) is evaluates

@@ -63,7 +63,8 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
         diagnosis = job_sources.with_time_limit(job_sources.with_rate_setting(diagnosis, job), job)
-        diagnosis = job_sources.with_memory_phase(job_sources.with_deliberate_exit(diagnosis, job), job)
+        diagnosis = job_sources.with_deliberate_exit(diagnosis, job)
+        diagnosis = job_sources.with_memory_phase(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
         diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
         diagnosis = checkpoint_settings.with_checkpoint_settings(diagnosis, job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -20,8 +21,10 @@ from assistant.engine.evidence.missing_data import relative_paths
 from assistant.errors import InputError, NightshiftError, ToolError, Unavailable, UnreadableFile
 from assistant.logs.shell import ShellCommand, commands
 from assistant.records import Action, Diagnosis, Job
+from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.job_program import CONFIGS, FileReader, JobProgram, programs_of
 from assistant.recover.joblog import log_lines
+from assistant.recover.saved_progress import epoch_pace, logged_epoch
 from assistant.untrusted import list_folder, read_start
 from assistant.watch.outages import paths_of
 
@@ -339,26 +342,32 @@ _STEP_LIMIT = re.compile(r"Used were (\d{7,18}) of (\d{7,18})\.")
 """Of the limit of memory of a step, in bytes; source: Slurm, slurmd/common/xcgroup and jobacct_gather."""
 
 
-def with_memory_phase(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_memory_phase(diagnosis: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
     """Return memory that ran out with the phase in which it did, where that is an evaluation; with the limit in GiB.
 
     It came in an evaluation where the last step that was logged is one after which the program evaluates, and none came behind it.
     Reads with the rights that are in force: those of the job's owner.
+
+    Args:
+        diagnosis: Of the failure.
+        job: The attempt that ended.
+        folders: Of checkpoints, as the site names them.
+        now: Of the clock that counts.
     """
     if diagnosis.reason != "out_of_memory_error" or job is None:
         return diagnosis
     advice = _STEP_LIMIT.sub(_limit_sentence, diagnosis.advice)
     diagnosis = replace(diagnosis, advice=advice)
-    if not diagnosis.step:
-        return diagnosis
     try:
         programs = programs_of(job)
+        setting = next(evaluation_intervals(programs), None)
+        lowest, highest = _last_steps(diagnosis, job, folders, now) if setting is not None else (0, 0)
     except (NightshiftError, OSError):
         return diagnosis
-    setting = next(evaluation_intervals(programs), None)
-    if setting is None or diagnosis.step % setting[1]:
+    if setting is None or not lowest or highest // setting[1] == (lowest - 1) // setting[1]:
         return diagnosis
-    words = f"It came behind step {diagnosis.step}, where the program evaluates ({setting[0]}), and not in a step of the training."
+    step = highest // setting[1] * setting[1]
+    words = f"It came behind step {step}, where the program evaluates ({setting[0]}), and not in a step of the training."
     if any("transformers" in source.modules for program in programs for source in program.sources):
         remedy = (
             "Trainer keeps the logits of the whole evaluation: let preprocess_logits_for_metrics reduce them, set "
@@ -367,6 +376,17 @@ def with_memory_phase(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     else:
         remedy = "Let the evaluation hold less: a smaller batch, results reduced batch by batch, no_grad around it."
     return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{words} {remedy} {advice}")
+
+
+def _last_steps(diagnosis: Diagnosis, job: Job, folders: Mapping[str, Path], now: datetime) -> tuple[int, int]:
+    """Return the lowest and the highest step that the last one logged may be: a log of epochs leaves a few; zeros where none is."""
+    if diagnosis.step:
+        return diagnosis.step, diagnosis.step
+    texts = [line.text for line in log_lines(job)]
+    epoch = next((epoch for text in reversed(texts) if (epoch := logged_epoch(text)) is not None), None)
+    saves = search_checkpoints(job, folders, texts, now=now).inventory if epoch is not None else None
+    pace = epoch_pace(saves) if saves is not None else None
+    return (pace.first_step(epoch), pace.last_step(epoch)) if pace is not None and epoch is not None else (0, 0)
 
 
 def _limit_sentence(match: re.Match[str]) -> str:
