@@ -24,7 +24,7 @@ from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume.plan import ResumePlan, resume_plan
 from assistant.recover.resume.stages import only_reads
 from assistant.recover.runs import writer_beside
-from assistant.recover.saved_progress import new_pieces
+from assistant.recover.saved_progress import FEWEST_PIECES, new_pieces
 from assistant.recover.situation import fault_time, suspect_words
 from assistant.recover.source.reruns import rerun_words, skips_what_is_there, writes_of_job
 from assistant.recover.start_costs import DESTROYS
@@ -155,16 +155,12 @@ def _stays(job: str, why: str) -> dict[str, Any]:
     return {"goes_on": "", "note": f"job {job} was not submitted again: {why}", "job": job}
 
 
-FEWEST_PIECES = 2
-"""New files of one form that show that an attempt came forward: one may be a piece that each attempt writes anew."""
-
-
 def _piece_outlook(context: Context, job: Job, note: str) -> dict[str, Any]:
     """Return the outlook of a job without checkpoints: it goes on where a rerun passes over pieces that this attempt finished."""
     line = skips_what_is_there(search_of(context, job).programs)
     if not line:
         return _stays(job.id, f"it is not known to go on by itself: {note}")
-    pieces = new_pieces(job)
+    pieces = new_pieces(job, context.clock.now())
     if pieces is None or pieces.count < FEWEST_PIECES:
         lack = f"no {FEWEST_PIECES} files of one form below {job.work_dir} were written while it ran"
         return _stays(job.id, f"it passes over finished pieces ({line}), but its limit may be too short for one: {lack}")

@@ -20,7 +20,7 @@ from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.resume.stages import behind_training
-from assistant.recover.saved_progress import SavedProgress, by_saves
+from assistant.recover.saved_progress import SavedProgress, by_saves, pieces_made
 from assistant.recover.source.settings import repeat_problem
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
@@ -63,6 +63,8 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
         if not points and (saved := _by_saves(context, restarted_job, restart_step)) is not None and saved.step > past_step:
             note = f"job {job} saved a whole checkpoint of step {saved.step}; its log numbers no step"
             return Seen(Look.PAST_RESTART_STEP, note, saved.step)
+        if not points and not restart_step and (pieces := _pieces_made(context, restarted_job)):
+            return Seen(Look.PAST_RESTART_STEP, pieces)
         stateless = not points and not restart_step and _keeps_no_state(context, restarted_job)
         at = context.clock.now() if stateless else None
         return progress_seen(restarted_job, max(restart_step, past_step), points, finished=finished, stateless_at=at)
@@ -80,6 +82,10 @@ def _by_saves(context: Context, job: Job, chosen_step: int) -> SavedProgress | N
     marks, now, failed = marks_before(context.history, job), context.clock.now(), _failed_job(context)
     folders = context.checkpoint_folders
     return by_saves(job, folders, marks, context.scheduler, failed=failed or None, chosen_step=chosen_step, now=now)
+
+
+def _pieces_made(context: Context, job: Job) -> str:
+    return pieces_made(job, context.checkpoint_folders, context.clock.now())
 
 
 def _keeps_no_state(context: Context, job: Job) -> bool:
@@ -182,14 +188,11 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
                 verdict = saved.loss if saved is not None else verdict
         if restarted_job.state.failed:
             return Seen(Look.FAILED, f"job {job} {restarted_job.state} under verification; {verdict.note}", verdict.step)
-        if (
-            verdict.status is Look.WAITING
-            and not own
-            and not restart_step
-            and not before
-            and _keeps_no_state(context, restarted_job)
-        ):
-            return Seen(Look.CONTINUES, f"job {job} makes no steps and keeps no state")
+        if verdict.status is Look.WAITING and not own and not restart_step and not before:
+            if pieces := _pieces_made(context, restarted_job):
+                return Seen(Look.CONTINUES, pieces)
+            if _keeps_no_state(context, restarted_job):
+                return Seen(Look.CONTINUES, f"job {job} makes no steps and keeps no state")
         if verdict.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(restarted_job))) is not None:
             return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", verdict.step)
         if (

@@ -28,9 +28,9 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS
-from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.joblog import counted_lines, counted_points, log_lines, log_points
-from assistant.recover.source.reruns import is_log
+from assistant.recover.source.reruns import is_log, skips_what_is_there
 from assistant.recover.verify import Look, Seen, loss_seen
 from assistant.untrusted import (
     LOOK_S,
@@ -45,8 +45,8 @@ from assistant.untrusted import (
 )
 
 __all__ = [
-    "EpochPace", "NewPieces", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines", "new_pieces", "own_saves",
-    "points_by_epoch", "saved_progress", "steps_between",
+    "FEWEST_PIECES", "EpochPace", "NewPieces", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines",
+    "new_pieces", "own_saves", "pieces_made", "points_by_epoch", "saved_progress", "steps_between",
 ]  # fmt: skip
 
 FEWEST_SAVES = 3
@@ -241,7 +241,33 @@ class NewPieces(NamedTuple):
     """When the newest was written."""
 
 
-def new_pieces(job: Job) -> NewPieces | None:
+FEWEST_PIECES = 2
+"""New files of one form that show that an attempt came forward: one may be a piece that each attempt writes anew."""
+
+
+def pieces_made(job: Job, folders: Mapping[str, Path], now: datetime) -> str:
+    """Return what a running job wrote of its work in pieces, as a sentence; empty where it is no such work, or too little is seen.
+
+    Args:
+        job: A restarted job whose log numbers no step.
+        folders: Of checkpoints, as the site names them.
+        now: Of the clock that counts.
+    """
+    if job.state is not JobState.RUNNING:
+        return ""
+    try:
+        search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
+        if search.state is not SaveState.NEVER_SAVED or not skips_what_is_there(search.programs):
+            return ""
+        pieces = new_pieces(job, now)
+    except (NightshiftError, OSError):
+        return ""
+    if pieces is None or pieces.count < FEWEST_PIECES:
+        return ""
+    return f"job {job.id} wrote {pieces.count} files like {pieces.newest} since it began"
+
+
+def new_pieces(job: Job, now: datetime) -> NewPieces | None:
     """Return the most numerous form of numbered files below a job's work folder that were written while it ran; None for none.
 
     Logs do not count. At most `WALK_ENTRIES` entries are looked at, `WALK_FOLDERS` folders deep, with the owner's rights.
@@ -249,8 +275,8 @@ def new_pieces(job: Job) -> NewPieces | None:
     Raises:
         Unavailable: The storage did not answer.
     """
-    top, since, until = job.work_dir, job.started, job.ended
-    if top is None or since is None or until is None:
+    top, since, until = job.work_dir, job.started, job.ended or now
+    if top is None or since is None:
         return None
 
     def look() -> NewPieces | None:

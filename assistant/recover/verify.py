@@ -147,6 +147,8 @@ class Restart:
     """What its points count, where its log numbers no step: epoch, sample, token."""
     stateless: bool = False
     """Whether its programs are known to keep no state, and neither attempt logs a step: servers."""
+    pieces: str = ""
+    """What it wrote of its work in pieces, where it passes over finished ones and logs no step; empty for any other."""
     hidden_failure: str = ""
     """What its log proves of a training that failed although it completed; empty where nothing does."""
     saved_step: int | None = None
@@ -295,6 +297,12 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     job = restart.job
     if restart.stateless:
         return _stateless(job, restart.now)
+    if restart.pieces and not passed:
+        left_s = _confirm_s(restart)
+        if restart.passed_at is None or left_s > 0:
+            awaited_words = f"{restart.pieces}; awaits that it is still there in {left_s:.0f} s"
+            return Verdict(Standing.RUNNING_AGAIN, awaited_words, passed=True)
+        return Verdict(Standing.RECOVERED, restart.pieces, passed=True)
     awaited = [] if passed else [f"{restart.unit} {goal + 1}"]
     compared = any(point.loss is not None for point in restart.before)
     awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and compared else []

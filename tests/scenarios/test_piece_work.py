@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from assistant.records import Incident, IncidentState
+from assistant.records import Incident, IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import Scene
 
@@ -80,3 +82,42 @@ def test_what_is_not_proven_is_asked_with_its_line(script: str, words: str, tmp_
     assert words in incident.note
     assert "#NIGHTSHIFT checkpoints" not in incident.note
     assert [change for change in scene.cluster.changes if change.startswith("submit")] == ["submit 1"]
+
+
+TOKENIZER = """import os
+for part in range(50):
+    path = f"stream/shard_{part:05d}.npy"
+    if os.path.exists(path):
+        continue
+    with open(path + ".part", "wb") as file:
+        file.write(make(part))
+    os.replace(path + ".part", path)
+"""
+
+
+@pytest.mark.parametrize("many", [6, 0])
+def test_a_piece_wise_run_that_its_limit_ended_goes_on_and_is_recovered_by_its_pieces(many: int, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / "stream").mkdir()
+    (tmp_path / "tokenize.py").write_text(TOKENIZER)
+    limited = SimulatedRun(steps=1, launch_s=60, fails_at=0, state=JobState.TIMEOUT, exit_code=0)
+    scene.cluster.plan("llm", limited, SimulatedRun(hangs_at=0))
+    scene.cluster.submit(replace(scene.spec, script="#!/bin/bash\npython tokenize.py\n", nodes=1))
+    for attempt in ("1", "2")[: 2 if many else 1]:
+        scene.watch(20)
+        started = scene.cluster.job(attempt).started
+        assert started is not None
+        for number in range(many):
+            path = tmp_path / "stream" / f"shard_{number + 10 * int(attempt):05d}.npy"
+            path.write_bytes(b"tokens")
+            os.utime(path, ((started + timedelta(seconds=number)).timestamp(),) * 2)
+        scene.watch(200)
+    incident = scene.engine.store.incidents()[-1]
+    submits = [change for change in scene.cluster.changes if change.startswith("submit")]
+    if many:
+        assert submits == ["submit 1", "submit 2"], incident.note
+        assert incident.state is IncidentState.RECOVERED, incident.note
+        assert incident.note.startswith("job 2 wrote 6 files like ")
+    else:
+        assert submits == ["submit 1"]
+        assert "its limit may be too short for one" in incident.note

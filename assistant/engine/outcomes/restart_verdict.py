@@ -52,7 +52,7 @@ from assistant.recover.joblog import log_lines, log_points, marks_before, whole_
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.runs import SaveFolders, writer_beside
-from assistant.recover.saved_progress import SavedProgress, by_saves, own_saves
+from assistant.recover.saved_progress import SavedProgress, by_saves, own_saves, pieces_made
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start, save_beside
 from assistant.untrusted import reading_as
@@ -294,6 +294,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             beside=_other_writer(engine, incident, restarted, job),
             unit=unit,
             stateless=not points and not before and (_keeps_no_state(engine, job) or serves_again(engine, incident, job)),
+            pieces=pieces_made(job, engine.checkpoint_folders, engine.clock.now()) if not points and not first_step else "",
             hidden_failure=failure_behind(job, engine.knowledge),
             saved_step=saved.step if saved is not None else saved_step,
             saved_loss=saved.loss if saved is not None else None,
