@@ -161,12 +161,12 @@ def _piece_outlook(context: Context, job: Job, note: str) -> dict[str, Any]:
     if not line:
         return _stays(job.id, f"it is not known to go on by itself: {note}")
     pieces = new_pieces(job, context.clock.now())
-    if pieces is None or pieces.count < FEWEST_PIECES:
+    if pieces is None or pieces.number < FEWEST_PIECES:
         lack = f"no {FEWEST_PIECES} files of one form below {job.work_dir} were written while it ran"
         return _stays(job.id, f"it passes over finished pieces ({line}), but its limit may be too short for one: {lack}")
     if problem := _stood_still(job, pieces.written):
         return _stays(job.id, problem)
-    words = f"it wrote {pieces.count} files like {pieces.newest} until its limit, and a rerun passes over what is there ({line})"
+    words = f"it wrote {pieces.number} files like {pieces.newest} until its limit, and a rerun passes over what is there ({line})"
     return {"goes_on": "yes", "note": words, "job": job.id}
 
 

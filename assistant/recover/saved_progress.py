@@ -235,7 +235,7 @@ def steps_between(checkpoints: Sequence[Checkpoint], checkpoint: Path, until: da
 class NewPieces(NamedTuple):
     """Files of one form of name that an attempt finished."""
 
-    count: int
+    number: int
     newest: Path
     written: datetime
     """When the newest was written."""
@@ -262,9 +262,9 @@ def pieces_made(job: Job, folders: Mapping[str, Path], now: datetime) -> str:
         pieces = new_pieces(job, now)
     except (NightshiftError, OSError):
         return ""
-    if pieces is None or pieces.count < FEWEST_PIECES:
+    if pieces is None or pieces.number < FEWEST_PIECES:
         return ""
-    return f"job {job.id} wrote {pieces.count} files like {pieces.newest} since it began"
+    return f"job {job.id} wrote {pieces.number} files like {pieces.newest} since it began"
 
 
 def new_pieces(job: Job, now: datetime) -> NewPieces | None:
@@ -302,8 +302,8 @@ def new_pieces(job: Job, now: datetime) -> NewPieces | None:
                     form = f"{folder}/{name_form(child.name)}"
                     known = pieces.get(form, NewPieces(0, child, written))
                     newest = (child, written) if written >= known.written else known[1:]
-                    pieces[form] = NewPieces(known.count + 1, *newest)
-        return max(pieces.values(), key=lambda form: form.count, default=None)
+                    pieces[form] = NewPieces(known.number + 1, *newest)
+        return max(pieces.values(), key=lambda form: form.number, default=None)
 
     with reading_as(job.account):
         return within(READ_S, look, str(top))
