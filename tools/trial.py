@@ -91,7 +91,7 @@ def trial_start(
     node = _idle_node(context, plan.job, exclude or ())
     context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
-    refuted = False
+    refuted = started = False
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
         trials = list(plan.trials)
         for planned in trials:
@@ -123,10 +123,12 @@ def trial_start(
                 }
             verdicts.append(f"{planned.label}{submission}: {verdict.note}")
             refuted |= verdict.refuted and planned.command is None
+            started |= verdict.started
             trials += _named_commands(plan, trials, verdict.output)
-    note = f"tried in a sandbox on {node}, and not proven: {'; '.join(verdicts)}"
+    how = f"tried in a sandbox on {node}, and not proven" if started else "nothing was tried in a sandbox"
+    note = f"{how}: {'; '.join(verdicts)}"
     digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
-    answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}", "submission": digest}
+    answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}" * started, "submission": digest}
     return {**answer, "refuted": "yes" if refuted else ""}
 
 
@@ -285,9 +287,9 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
     way = trial.way("a trial") if plan.way.means in OPEN or trial.bound else plan.way
     led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
-        return TrialVerdict(False, led.refusal)
+        return TrialVerdict(False, led.refusal, started=False)
     if led.tracker is not None and is_link(led.tracker, plan.job.account):
-        return TrialVerdict(False, f"{led.tracker} is a link, which a trial does not set")
+        return TrialVerdict(False, f"{led.tracker} is a link, which a trial does not set", started=False)
     written = {str(led.tracker): led.tracker_text} if led.tracker is not None else {}
     written |= {str(config.copy.path): config.copy.text} if config is not None else {}
     command = trial_command(

@@ -229,7 +229,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     sentences = [note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]
     lines = [
         *_prose(sentences, _places(incident, store)),
-        *_prose(node_remedies(diagnosis)),
+        *_prose(node_remedies(diagnosis, facts.drained)),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)

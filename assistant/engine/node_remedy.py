@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from assistant.content.devices import xids
 from assistant.diagnose.readers.kernel import kernel_event, named_gpu
 from assistant.records import Diagnosis
@@ -34,8 +36,13 @@ _OF_REASON = {
 """What to do with a node that no XID accuses, by the reason of the failure."""
 
 
-def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
-    """Return a sentence for each accused node about what to do with it: by its XID, else by the reason; none where neither says."""
+def node_remedies(diagnosis: Diagnosis | None, drained: Collection[str]) -> list[str]:
+    """Return a sentence for each accused node about what to do with it: by its XID, else by the reason; none where neither says.
+
+    Args:
+        diagnosis: Of the incident; None before there is one.
+        drained: The nodes that were drained for it, which somebody has to take back.
+    """
     if diagnosis is None:
         return []
     by_node: dict[str, str] = {}
@@ -45,10 +52,10 @@ def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
         cited_lines = [*finding.citations, *(diagnosis.root_cause if len(diagnosis.faulty_nodes) == 1 else ())]
         lines = [cited.text for cited in cited_lines if cited.file == KERNEL_LOG]  # a job may print what it likes
         events = [(event, line) for line in lines if (event := kernel_event(line)) is not None and event.family == "xid"]
-        back_words = f"back into service: nightshift nodes uncordon {finding.node}"
+        back_words = f"; back into service: nightshift nodes uncordon {finding.node}" if finding.node in drained else ""
         if not events:
             if todo := _OF_REASON.get(diagnosis.reason, ""):
-                by_node[finding.node] = f"node {finding.node}: {todo}; {back_words}"
+                by_node[finding.node] = f"node {finding.node}: {todo}{back_words}"
             continue
         event, line = events[0]
         row = xids().get(int(event.code)) if event.code.isdigit() else None
@@ -58,6 +65,6 @@ def node_remedies(diagnosis: Diagnosis | None) -> list[str]:
         vendor = f" (NVIDIA: {row.vendor})" if row is not None and row.vendor else ""
         todo = action.format(gpu=target) or "test the GPU (`dcgmi diag -r 3`) before the node takes jobs again"
         by_node[finding.node] = (
-            f"node {finding.node}, {device_name(line) or 'its GPU'}, XID {event.code}{vendor}: {todo}; {back_words}"
+            f"node {finding.node}, {device_name(line) or 'its GPU'}, XID {event.code}{vendor}: {todo}{back_words}"
         )
     return list(by_node.values())

@@ -21,7 +21,7 @@ from assistant.engine.evidence.moved_servers import ServerState, server_behind
 from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
 from assistant.engine.shared_words import left_words, some_names
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import Action, Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import task_line
 from assistant.watch.outages import (
     SETTLING,
@@ -209,7 +209,8 @@ class Outages:
         if own is None or own.restarts:
             return own, why
         if SharedCause.of_title(shared.service or "").kind not in (CauseKind.SERVICE, CauseKind.PATH):
-            return None, f"belongs to incident {shared.id}: {shared.note}"
+            has_advice = bool(_owners_turn(engine, shared, SharedCause.of_title(shared.service or "")))
+            return None, f"belongs to incident {shared.id}{'' if has_advice else f': {shared.note}'}"
         plain = engine.playbooks.get(PLAIN_RESTART)
         if plain is None:
             return None, f"{shared.subject} answers again, and there is no playbook {PLAIN_RESTART} to restart with"
@@ -299,7 +300,7 @@ class Outages:
             store.add_event(failure.incident, member)
         many = len(members_of(store.events(parent.id)))
         logger.warning("incident=%s %s failed for %d jobs", parent.id, cause.title, many)
-        self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}")
+        self._state(engine, parent, f"{_headline(engine, parent)}; {_owners_turn(engine, parent, cause) or self._plan(cause)}")
 
     def _plan(self, cause: SharedCause) -> str:
         if cause.kind is CauseKind.ERROR:
@@ -438,6 +439,15 @@ def _headline(engine: Engine, parent: Incident) -> str:
     return f"{cause.title} failed for {len(jobs)} jobs ({some_names(jobs)}{of}){f': {cause_words}' if cause_words else ''}"
 
 
+def _owners_turn(engine: Engine, parent: Incident, cause: SharedCause) -> str:
+    """Return what the owner of jobs has to mend that all failed of one error of their own; empty where one may be restarted."""
+    diagnoses = [engine.store.diagnosis(number) for number in members_of(engine.store.events(parent.id))]
+    known = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
+    if cause.kind is not CauseKind.ERROR or not known or any(entry.action is not Action.FIX_AND_RESUBMIT for entry in known):
+        return ""
+    return f"nothing is restarted, for each fails again as it is: {known[0].advice}"
+
+
 def _job(engine: Engine, job_id: str) -> Job | None:
     try:
         return engine.scheduler.job(job_id)
@@ -464,9 +474,11 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     escalated = [member for member in members if member.state is IncidentState.ESCALATED]
     if escalated:
         over = str(_about(engine, incident).get("over", ""))
+        advice = _owners_turn(engine, incident, SharedCause.of_title(incident.service or ""))
         note = (
             f"{over}; " * bool(over)
-            + f"{_headline(engine, incident)}; {_task_words(engine, escalated)}{left_words(members, escalated)}"
+            + f"{_headline(engine, incident)}; {f'{advice}; ' if advice else ''}{_task_words(engine, escalated)}"
+            + left_words(members, escalated)
         )
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)

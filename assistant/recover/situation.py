@@ -343,6 +343,8 @@ class PageFacts:
     """What the job left to go on from; empty where nobody asked, or nothing is known of it."""
     moved: tuple[str, ...] = ()
     """Sentences about jobs that waited for the failed one and were let wait for its restart."""
+    drained: tuple[str, ...] = ()
+    """Nodes that were drained for it."""
 
 
 def facts_of_page(store: History, incident: int) -> PageFacts:
@@ -360,7 +362,8 @@ def facts_of_page(store: History, incident: int) -> PageFacts:
     moves = [value.get(MOVED) for _, value in call_values]
     moved = [str(sentence) for those in moves if isinstance(those, list | tuple) for sentence in those]
     as_job = restarts[-1] if restarts else ""
-    return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)))
+    drained = tuple(str(call.arguments.get("node", "")) for call, _ in call_values if call.tool == "cordon_node")
+    return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)), drained)
 
 
 def summary_now(summary: str, facts: PageFacts) -> str:

@@ -28,16 +28,19 @@ def accused(line: str, *, file: str = "dmesg.log", faulty: bool = True, reason: 
     ],
 )
 def test_the_gpu_the_vendors_action_and_the_way_back_are_told(line: str, told: tuple[str, ...]) -> None:
-    (sentence,) = node_remedies(accused(line))
+    (sentence,) = node_remedies(accused(line), ["n4"])
     assert [words for words in told if words not in sentence] == []
 
 
-def test_a_node_that_no_driver_accuses_is_looked_at_by_the_reason() -> None:
-    (sentence,) = node_remedies(accused("Killing JobId=4 on failed node n4", file="slurmctld.log", reason="node_failure"))
-    assert sentence == (
-        "node n4: look at its console and power (BMC), and see whether it and its slurmd answer; "
-        "back into service: nightshift nodes uncordon n4"
-    )
+@pytest.mark.parametrize(
+    ("drained", "words"),
+    [(["n4"], "slurmd answer; back into service: nightshift nodes uncordon n4"), ([], "see whether it and its slurmd answer")],
+)
+def test_a_node_that_no_driver_accuses_is_looked_at_by_the_reason(drained: list[str], words: str) -> None:
+    line = "Killing JobId=4 on failed node n4"
+    (sentence,) = node_remedies(accused(line, file="slurmctld.log", reason="node_failure"), drained)
+    assert sentence.startswith("node n4: look at its console and power (BMC), and ")
+    assert sentence.endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def test_a_node_that_no_driver_accuses_is_looked_at_by_the_reason() -> None:
     [None, accused(OF_GPU, faulty=False), accused("EXT4-fs error on sda1"), accused(OF_GPU, file="job.log")],
 )
 def test_nothing_is_said_of_nodes_that_no_driver_accuses(diagnosis: Diagnosis | None) -> None:
-    assert node_remedies(diagnosis) == []
+    assert node_remedies(diagnosis, ["n4"]) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run_bar, run_round, setting
 from assistant.diagnose.readers.origin import LIBRARY
-from assistant.diagnose.weighing.loss import rise_account, spike_of, warm_up
+from assistant.diagnose.weighing.loss import lost_at_once, rise_account, spike_of, warm_up
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.logs.lines import Line
@@ -284,9 +284,11 @@ def spike_account(diagnosis: Diagnosis, facts: Facts) -> str:
     blown = _blown_up(points[:bad])
     start = blown or first
     rose = f", after it had risen to {_level(blown):.4g} at step {blown.step} ({file}:{blown.line})" if blown else ""
+    remedy = f"{rate_lowered(facts)}, clip gradients, and let it stop where the loss is no number."
+    at_once = lost_at_once(points[:bad], first, facts, file) if blown is None else ""
     words = (
         f"The loss was {_level(good):.4g} at step {good.step} ({file}:{good.line}) and no number from step {first.step} on "
-        f"({file}:{first.line}){rose}: {rate_lowered(facts)}, clip gradients, and let it stop where the loss is no number."
+        f"({file}:{first.line}){rose}{f'. {at_once}' if at_once else f': {remedy}'}"
     )
     return f"{words} {saved(facts, before=start.line)}" if file == "job.log" else words
 

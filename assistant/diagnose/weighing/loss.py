@@ -411,6 +411,40 @@ def rise_account(rise: Rise, file: str, level: float, remedy: str, warming: Warm
     )
 
 
+FEWEST_LEVEL, RECENT, STILL_LEVEL = 5, 20, 1.5
+"""Points that show a level, how many of the last count, and times their median that a value is at most which has not risen."""
+_DATA_FILE = re.compile(
+    r"(?i:\b(?:load|open|read|stream|iterat|switch)\w{0,5}\b).{0,80}?(?P<path>[\w./@+=-]{1,200}\.(?:bin|idx|jsonl?|parquet|arrow|tar|csv|tsv"
+    r"|npy|npz|h5|hdf5|tfrecords?|mds)(?:\.(?:gz|zst))?)(?![\w.])"
+)
+
+
+def lost_at_once(before: Sequence[MetricPoint], first: MetricPoint, facts: Facts, file: str) -> str:
+    """Return that a loss was lost without any rise before, which speaks for the data of those steps; empty where it had risen.
+
+    Args:
+        before: Points before the first that is no number, in order.
+        first: That one.
+        facts: Of the case, whose lines may name the file of data.
+        file: In which the points stand.
+    """
+    losses = [point.loss for point in before if point.loss is not None and math.isfinite(point.loss)][-RECENT:]
+    norms = [point.grad_norm for point in before if point.grad_norm is not None and math.isfinite(point.grad_norm)][-RECENT:]
+    series = [values for values in (losses, norms) if len(values) >= FEWEST_LEVEL]
+    if len(losses) < FEWEST_LEVEL or any(values[-1] > STILL_LEVEL * abs(median(values)) for values in series):
+        return ""
+    norm_words = f" nor the gradient norm ({norms[-1]:.4g})" if len(norms) >= FEWEST_LEVEL else ""
+    steps = f"steps {before[-1].step + 1} to {first.step}" if before[-1].step + 1 < first.step else f"step {first.step}"
+    lines = facts.between(max(1, before[0].line), first.line) if file == "job.log" else []
+    named = next(((match["path"], line.number) for line in reversed(lines) if (match := _DATA_FILE.search(line.text[:600]))), None)
+    data = f"; the last file of data that the log names before it is {named[0]} (job.log:{named[1]})" if named is not None else ""
+    return (
+        f"Neither the loss{norm_words} had risen before, which speaks for the data of {steps} (a NaN or inf in it, an empty or "
+        f"wholly masked row) or an overflow of the precision, and less for the learning rate: look at that data first{data}, and "
+        "pass over a batch whose loss is not finite before its backward."
+    )
+
+
 HEALTHY_STEPS = 5
 """Steps before the end that show a set-up which could train."""
 _ENDS = re.compile(r"stopp|abort|exit|terminat|quit|halt|raise", re.IGNORECASE)

@@ -135,7 +135,8 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
             at = (restarted.job, restarted.step, restarted.checkpoint)
             lost = lost_words(engine, incident, diagnosis, *at, by_saves=not numbered)
             engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", job_id) for job_id in left_jobs]
-            return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left_jobs]))
+            origin = f"; it went on from {Path(restarted.checkpoint).name}" if restarted.checkpoint else ""
+            return replace(ended, note="; ".join([f"{verdict.note}{lost}{origin}", *left_jobs]))
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
         case Standing.COMPLETED_UNPROVEN:

@@ -19,6 +19,7 @@ from assistant.engine.retry_policy import LOST_AGAIN
 from assistant.errors import Denied, NightshiftError, Parked, ToolError, Unavailable
 from assistant.logs.spikes import find_spike
 from assistant.records import (
+    Action,
     Call,
     CallStatus,
     Category,
@@ -195,11 +196,24 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collect
         submitter = "another Nightshift" if other_store(engine.store, successor.comment) and tags_in(successor.comment) else owner
         waiting = never_begin(engine.scheduler, job.id, successor.id)
         if job.ended is not None and successor.submitted is not None and successor.submitted <= job.ended:
+            if _fails_alike(engine, incident, job):
+                return ""
             goes_on = f"goes on as job {successor.id} ({successor.state}), submitted before"
             return f"settled elsewhere: the run of job {job.id} {goes_on}{waiting}"
         submitted = f"submitted the run of job {job.id} again as job {successor.id} ({successor.state})"
         return f"settled elsewhere: {submitter} {submitted}{waiting}"
     return ""
+
+
+def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
+    """Tell whether the job before in a chain ended of the same thing, which only its owner can mend: the next one will, too."""
+    diagnosis = engine.store.diagnosis(incident.id)
+    if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
+        return False
+    for former in engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_FORMER):
+        if f" goes on as job {job.id} " in former.note and (known := engine.store.diagnosis(former.id)) is not None:
+            return (known.reason, known.action) == (diagnosis.reason, diagnosis.action)
+    return False
 
 
 def _last_incident(engine: Engine, job: Job) -> int:
@@ -211,6 +225,7 @@ def _trained(engine: Engine, call: int) -> bool:
     return outcome is not None and outcome.ok
 
 
+MOST_FORMER = 200
 ANSWER_WITHIN = timedelta(hours=24)
 """After which a question is left to the person: what runs then need not be an answer."""
 ANSWERABLE = (Category.NONE, Category.SCRIPT, Category.FRAMEWORK)

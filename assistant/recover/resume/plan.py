@@ -344,6 +344,13 @@ def _prefixed(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoin
     if newest is not None and newest.healthy and newest.step == checkpoint.step:
         return ResumePlan()
     lies = f"that is {newest.path.name} of step {newest.step}" if newest is not None else "there is none: it would start at 0"
+    if newest is not None and [entry.path.name for entry in visible] == [way.prefix] and _is_one_file(checkpoint, inventory):
+        why = f", which must not be loaded ({newest.problems[0]})" if newest.problems else ""
+        old, name = shlex.quote(str(newest.path)), shlex.quote(str(checkpoint.path))
+        return ResumePlan(
+            f"{way.sentence}, {lies}{why}; {checkpoint.path.name} was chosen, and it goes on from that with a copy in its place: "
+            f"mv {old} {shlex.quote(f'{newest.path}.refused')} && cp -p {name} {old}"
+        )
     return ResumePlan(f"{way.sentence}, {lies}, and {checkpoint.path.name} was chosen; {SETTLE}")
 
 

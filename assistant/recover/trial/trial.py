@@ -146,6 +146,8 @@ class TrialVerdict:
     """Whether it went on from something else, or harmed the chosen one: no restart may be made in that way."""
     output: str = ""
     """What it printed."""
+    started: bool = True
+    """Whether anything was started: what reading refuses is not."""
 
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
