@@ -214,7 +214,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
-    if over and diagnosis.action is Action.RESTART_SAME_NODES and program.kind is not ProgramKind.SERVING:
+    if over and diagnosis.action is Action.RESTART_SAME_NODES and not (program.trains or program.kind is ProgramKind.SERVING):
         diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
     return replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts))
 
