@@ -256,13 +256,13 @@ def without_device(facts: Facts) -> str:
     text = cut((words.partition("Warning: ")[2] or words).strip(), SHOWN_OF_NOTICE).rstrip(".")
     if match := _TOO_OLD.search(notice.text):
         newest = _dotted((int(match[1]) // 1000, int(match[1]) % 1000 // 10))
-        how = (
+        remedy = (
             f"its driver knows CUDA {newest} at most, and PyTorch was built for a newer one: install a build for CUDA {newest} or "
             "older, or have the driver updated (a newer toolkit does not help)"
         )
     else:
-        how = "see that it asked for one, that it is handed through to the container, and that PyTorch is the build for CUDA"
+        remedy = "see that it asked for one, that a container is handed it, and that PyTorch is the build for CUDA"
     return (
-        f"But it ran without a GPU (job.log:{notice.number}: {text}): where one was meant, {how}, and let the program stop where "
-        "torch.cuda.is_available() is False."
+        f"But it ran without a GPU (job.log:{notice.number}: {text}): where one was meant, {remedy}, and let the program stop "
+        "where torch.cuda.is_available() is False."
     )

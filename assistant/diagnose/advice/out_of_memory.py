@@ -130,9 +130,9 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief
         else ""
     )
-    others = [int(number) for number in shape.split(",")[1:] if number.strip()]
-    longest = f" Cut the {max(others, default=0)} of its other sizes, too (shorter clips, smaller parts)."
-    axes = longest if len(others) >= OF_VOLUMES - 1 and first else ""
+    sizes = [int(number) for number in shape.split(",")[1:] if number.strip()]
+    longest = f" Cut the {max(sizes, default=0)} of its other sizes, too (shorter clips, smaller parts)."
+    axes = longest if len(sizes) >= OF_VOLUMES - 1 and first else ""
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}{axes}"
 
 
@@ -445,8 +445,8 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> t
         return "", False
     if diagnosis.reason == "killed" and (first := _ended_first(diagnosis, facts)):
         return first, True
-    if own := worker_exit(texts):
-        return own, True
+    if account := worker_exit(texts):
+        return account, True
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     process = f" of process {match[1]}" if match else ""
     batch_job = f", or {record}" if (record := record_command(facts)) else ""

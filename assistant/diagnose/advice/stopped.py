@@ -281,8 +281,8 @@ def saved(facts: Facts, before: int | None = None) -> str:
         if len(text) > SHOWN_OF_SAVE:
             text = cut(text, SHOWN_OF_SAVE)
         step = _step_of(save, facts)
-        which = "of an earlier job in the same file" if save.number < job_begin(facts) else "before it" if before else ""
-        return f"The last save that the log shows{f' {which}' if which else ''}: job.log:{save.number}: {text}{step}."
+        place = "of an earlier job in the same file" if save.number < job_begin(facts) else "before it" if before else ""
+        return f"The last save that the log shows{f' {place}' if place else ''}: job.log:{save.number}: {text}{step}."
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
         reached = int(max(facts.progress.steps))
