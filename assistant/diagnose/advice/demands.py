@@ -262,6 +262,11 @@ CONTAINERS = (
 )  # fmt: skip
 """Keys under which training programs put the weights, the usual ones first."""
 KEYS_SHOWN, MOST_CONTAINERS = 4, 12
+_BUFFER = re.compile(
+    r"(?:^|\.)(?:position_ids|token_type_ids|num_batches_tracked|inv_freq|masked_bias|attn\.bias|attention\.bias|relative_position_index"
+    r"|relative_coords_table|attn_mask|causal_mask|cos_cached|sin_cached)$"
+)
+"""Keys of what a model computes by itself when it is built, which one version of a library stores and another does not."""
 _OTHER_SIZE = re.compile(
     r"size mismatch for (?P<name>[\w.]{1,160}): copying a param with shape torch\.Size\(\[(?P<saved>[\d, ]{1,60})\]\) "
     r"from checkpoint, the shape in current model is torch\.Size\(\[(?P<built>[\d, ]{1,60})\]\)"
@@ -285,6 +290,14 @@ def keys_account(message: Sequence[str], place: str) -> str:
     at = f" It is loaded at {place}." if place else ""
     if sizes := _sizes_account(message):
         return f"{sizes}{at}"
+    if all(_BUFFER.search(key) for key in (*missing, *surplus)):
+        keys = [*dict.fromkeys((*missing, *surplus))]
+        more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+        return (
+            f"Nothing of what was learnt differs, only {', '.join(keys[:KEYS_SHOWN])}{more}: buffers that one version of the "
+            f"library stores and another does not. Load it with strict=False as long as no other key is named, or install the "
+            f"version of the library by which it was trained.{at}"
+        )
     if missing and surplus:
         return f"{_both(missing, surplus)}{at}"
     if surplus:

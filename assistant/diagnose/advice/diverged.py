@@ -13,8 +13,9 @@ from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_
 from assistant.records import Action, Diagnosis
 
 NEVER_FINITE = (
-    "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
-    "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
+    "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps. See "
+    "first whether the weights that it started from are numbers themselves, and whether a batch leaves nothing to learn from (all "
+    "targets masked, which divides 0 by 0); else change learning rate, precision, loss scale or data before it starts again."
 )
 NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
 OWN_SETTING = (

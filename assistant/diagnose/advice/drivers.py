@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from assistant.content.reading import build, knowledge_file, read_toml
+from assistant.diagnose.advice.decisive import without_gpu
+from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
 from assistant.linear_patterns import holds, linear_pattern
@@ -35,6 +37,8 @@ _KNOWS = re.compile(r"CUDA Version: (?P<smi>\d{1,2}\.\d{1,2})|found version (?P<
 _MISMATCH = re.compile(r"kernel version (?P<kernel>[\d.]{3,14}?) does not match DSO version (?P<library>[\d.]{3,14}?)(?:\s|$)")
 _LIBRARY = re.compile(r"NVML library version: (?P<library>[\d.]{3,14})|client .{0,40}version (?P<client>\d{3}\.[\d.]{2,9})")
 _NUMBER = re.compile(r"(?:[Ee]rror|[Ff]ailure|code|CUDA)(?: code)?[ :=(]{1,3}(?P<number>\d{2,3})\b")
+_TOO_OLD = re.compile(r"driver on your system is too old \(found version (\d{4,6})\)")
+SHOWN_OF_NOTICE = 160
 
 
 @dataclass(frozen=True)
@@ -241,3 +245,24 @@ def _pair(version: str) -> tuple[int, int]:
 
 def _dotted(cuda: tuple[int, int]) -> str:
     return f"{cuda[0]}.{cuda[1]}"
+
+
+def without_device(facts: Facts) -> str:
+    """Return that a run went on without a GPU, and how it gets one; empty where its log does not say so."""
+    notice = without_gpu(facts, facts.lines[-1].number) if facts.lines else None
+    if notice is None:
+        return ""
+    words = facts.streams.body(notice.text).text
+    text = cut((words.partition("Warning: ")[2] or words).strip(), SHOWN_OF_NOTICE).rstrip(".")
+    if match := _TOO_OLD.search(notice.text):
+        newest = _dotted((int(match[1]) // 1000, int(match[1]) % 1000 // 10))
+        remedy = (
+            f"its driver knows CUDA {newest} at most, and PyTorch was built for a newer one: install a build for CUDA {newest} or "
+            "older, or have the driver updated (a newer toolkit does not help)"
+        )
+    else:
+        remedy = "see that it asked for one, that a container is handed it, and that PyTorch is the build for CUDA"
+    return (
+        f"But it ran without a GPU (job.log:{notice.number}: {text}): where one was meant, {remedy}, and let the program stop "
+        "where torch.cuda.is_available() is False."
+    )

@@ -38,6 +38,7 @@ _DIGITS = re.compile(r"\d+")
 _REFUSED = (
     re.compile(r"KeyError: ['\"](?P<name>[\w./ -]{2,80})['\"]"),
     re.compile(r"Key ['\"](?P<name>[\w.-]{2,80})['\"] (?:is )?not (?:in struct|found)"),
+    re.compile(r"invalid choice: ['\"]?(?P<name>[\w.-]{2,80})['\"]? \(choose from "),
     re.compile(r"Could not override ['\"](?:[\w-]+\.)*(?P<name>[\w-]{2,80})['\"]"),
     re.compile(
         r"(?:no|unknown|unexpected|invalid|missing) (?:attribute|key|field|column|option|setting|argument|parameter|variable|"
@@ -49,6 +50,8 @@ _REFUSED = (
 """Forms in which a name is refused that is looked up among others."""
 _KEY_LINE = re.compile(r"^[\s>|-]{0,30}['\"]?([A-Za-z_][\w.-]{1,60})['\"]?\s{0,2}[:=]")
 _QUOTED_KEY = re.compile(r"['\"]([A-Za-z_][\w.-]{1,60})['\"]")
+_CHOICES = re.compile(r"\(choose from (.{1,1600})\)")
+_CHOICE = re.compile(r"[\w.-]{2,80}")
 _OPTION_KEY = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]{2,60})|(?<![\w.])([A-Za-z_]\w{2,60})=")
 
 
@@ -151,6 +154,7 @@ def _near_key(name: str, cited: Citation, facts: Facts) -> tuple[str, int] | Non
             continue  # lines of source, of which the refused one is mostly one
         names = [*_KEY_LINE.findall(text), *_QUOTED_KEY.findall(text)]
         names += [first or second for first, second in _OPTION_KEY.findall(text)] if line.number != cited.line else []
+        names += _CHOICE.findall(match[1]) if line.number == cited.line and (match := _CHOICES.search(text)) else []
         for key in names:
             keys.setdefault(key, line.number)
     alike = [key for key in keys if is_slip_of(name, key)]

@@ -400,6 +400,7 @@ def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts
 
 MOST_OF_LINE, MOST_OF_QUOTE = 400, 120
 _NOT_THERE = re.compile(r"(?:slurm_script|\.sh|\.sbatch|\.slurm): line (\d{1,6}): (.{1,80}?): command not found")
+_DIRECTIVES = frozenset({"SBATCH", "PBS", "BSUB", "$"})
 _CANCELLED = re.compile(r"\*\*\* (?:JOB|STEP) \d{2,12}\S{0,12} ON \S{1,80} CANCELLED AT \S{10,30}(?P<limit> DUE TO TIME LIMIT)?")
 
 
@@ -426,11 +427,23 @@ def ended_later(line: int, facts: Facts) -> str:
     return ""
 
 
-def script_fault(line: int, facts: Facts) -> str:
-    """Return a command of the batch script itself that was not there, behind a failure of its program; empty without one."""
+def script_fault(line: int, facts: Facts, *, of_program: bool) -> str:
+    """Return a command of the batch script itself that was not there; empty without one.
+
+    Args:
+        line: Of a failure.
+        facts: Of the case.
+        of_program: Whether the failure is of the code of a program, behind which any command counts; an option of the batch
+            system that the script calls as a command counts anywhere.
+    """
     for end in facts.lines:
-        match = _NOT_THERE.search(end.text[:MOST_OF_LINE]) if end.number > line else None
-        if match is not None:
+        match = _NOT_THERE.search(end.text[:MOST_OF_LINE])
+        if match is not None and match[2] in _DIRECTIVES:
+            return (
+                f"Line {match[1]} of the batch script wants a # before {match[2]} (job.log:{end.number}): that option, perhaps the "
+                "one that asks for memory, time or a GPU, was not asked for."
+            )
+        if match is not None and of_program and end.number > line:
             return (
                 f"The batch script has a fault of its own in line {match[1]} (job.log:{end.number}: {match[2]}: command not found)."
             )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.advice.amounts import lowered
-from assistant.diagnose.advice.stopped import record_command
+from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
 from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, ProgramOfLog, message_of, origin_of, raised_at
@@ -80,6 +80,8 @@ _ATTENTION = re.compile(
 """A line of source that makes the whole matrix of attention of queries and keys."""
 LEAST_FITTED = 20
 """Logged steps of training from which on it is no question of the settings alone that memory ran out."""
+OF_VOLUMES = 5
+"""Sizes of a tensor from which on it holds films or volumes, beside a batch and channels."""
 MOST_BATCH = 4096
 """Samples up to which the first size of a tensor may be those of a batch."""
 LOADING = 6
@@ -128,7 +130,10 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief
         else ""
     )
-    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}"
+    sizes = [int(number) for number in shape.split(",")[1:] if number.strip()]
+    longest = f" Cut the {max(sizes, default=0)} of its other sizes, too (shorter clips, smaller parts)."
+    axes = longest if len(sizes) >= OF_VOLUMES - 1 and first else ""
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}{axes}"
 
 
 def _at_start(device: str | None, free: str, total: str, share: str) -> str:
@@ -420,6 +425,7 @@ _SRUN_SIGNAL = re.compile(
     r"srun: error: (?P<node>[\w.-]{1,80}): tasks? (?P<tasks>[\d,-]{1,80}): "
     r"(?P<how>Bus error|Segmentation fault|Aborted|Illegal instruction|Floating point exception)"
 )
+_STEP_ENDING = re.compile(r"srun: (?:Job step aborted|Terminating (?:StepId|job step))")
 _OF_SIGNALS = {
     "Bus error": "a bus error is a mapped file that was cut off, a full /dev/shm or /tmp on that node, or its memory (dmesg -T)",
     "Segmentation fault": "a segmentation fault is native code that touched memory not its own (a core file, its stack)",
@@ -430,15 +436,17 @@ _OF_SIGNALS = {
 _OF_MEMORY = re.compile(r"signal: Killed|exited unexpectedly")
 
 
-def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
-    """Return which record decides, what to lower if it was memory, and where a save may lie; empty for other reasons."""
+def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> tuple[str, bool]:
+    """Return which record decides, or what failed by itself, and whether it did; empty for other reasons."""
     texts = [cited.text for cited in diagnosis.root_cause[:3]]
     if diagnosis.reason not in KILLS or facts.case.job is not None or not texts:
-        return ""
+        return "", False
     if diagnosis.reason == "dataloader_killed" and not any(_OF_MEMORY.search(text) for text in texts):
-        return ""
+        return "", False
     if diagnosis.reason == "killed" and (first := _ended_first(diagnosis, facts)):
-        return first
+        return first, True
+    if account := worker_exit(texts):
+        return account, True
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     process = f" of process {match[1]}" if match else ""
     batch_job = f", or {record}" if (record := record_command(facts)) else ""
@@ -450,7 +458,7 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> s
         "It came before any step was made, so it comes again unless that changes. " if program.trains and not program.steps else ""
     )
     lower = _levers(diagnosis, facts, program)
-    return f"{words} {early}If it was memory, {lower}; if not, a person or the scheduler ended it.{_folder(facts)}"
+    return f"{words} {early}If it was memory, {lower}; if not, a person or the scheduler ended it.{_folder(facts)}", False
 
 
 def _ended_first(diagnosis: Diagnosis, facts: Facts) -> str:
@@ -458,17 +466,20 @@ def _ended_first(diagnosis: Diagnosis, facts: Facts) -> str:
     cited = diagnosis.root_cause[0]
     if cited.file != "job.log" or _SRUN_KILLED.search(cited.text) is None:
         return ""
+    ending = False
     for line in facts.lines:
         if line.number >= cited.line:
-            return ""
-        match = _SRUN_SIGNAL.search(line.text[:400]) if line.number >= facts.progress.leg else None
-        if match is not None:
+            break
+        if line.number < facts.progress.leg:
+            continue
+        if match := _SRUN_SIGNAL.search(line.text[:400]):
             why = _OF_SIGNALS[match["how"]]
             return (
                 f"Task {match['tasks']} on {match['node']} ended first, by {match['how']} (job.log:{line.number}), and the tasks "
                 f"that were killed are what Slurm ended after it. Look at its output; {why}."
             )
-    return ""
+        ending = ending or _STEP_ENDING.search(line.text[:400]) is not None
+    return first_exit(facts) if ending else ""
 
 
 def _levers(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:

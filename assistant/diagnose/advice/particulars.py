@@ -17,7 +17,7 @@ from assistant.diagnose.advice.crashes import crash_account
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
-from assistant.diagnose.advice.drivers import driver_account
+from assistant.diagnose.advice.drivers import driver_account, without_device
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
@@ -55,6 +55,7 @@ from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.origin import (
     LIBRARY,
     Origin,
+    ProgramKind,
     ProgramOfLog,
     caller_of,
     message_of,
@@ -153,7 +154,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     deed = diagnosis.advice.removesuffix(reason.remedy).strip()
     program = program_of(diagnosis, facts)
     if diagnosis.reason == "no_failure":
-        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {diagnosis.advice}".strip())
+        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {without_device(facts) or diagnosis.advice}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = _of_last_failure(diagnosis, facts, entries, program)
         remedy = remedy or " ".join(filter(None, (deed, last_words(diagnosis, facts), _switched_off_before_end(facts))))
@@ -213,6 +214,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
+    if over and diagnosis.action is Action.RESTART_SAME_NODES and not (program.trains or program.kind is ProgramKind.SERVING):
+        diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
     return replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts))
 
 
@@ -249,7 +252,7 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
         sentences.append(ended)
     if later_failures := failed_later(cited, facts):
         sentences.append(later_failures)
-    if (fault := script_fault(cited.line, facts)) and diagnosis.reason in _OF_MESSAGES:
+    if fault := script_fault(cited.line, facts, of_program=diagnosis.reason in _OF_MESSAGES):
         sentences.append(fault)
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
@@ -290,7 +293,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Wo
         crash, wall = crash_account(cited, facts)
         if account := crash or build_account(cited, facts) or workflow_account(cited, facts):
             return _Words(account, wall=wall or not crash, complete=True)
-    text = kill_account(diagnosis, facts, program)
+    text, by_itself = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
     elif diagnosis.reason == "nccl_timeout_error":
@@ -307,7 +310,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Wo
     for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
     early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
-    return _Words(text, wall=early) if text else None
+    return _Words(text, wall=early or by_itself, complete=by_itself) if text else None
 
 
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:

@@ -45,6 +45,8 @@ _COMPLAINS = re.compile(
     r"|[Rr]equires?|[Nn]eeds? to be|must (?:be|have|match)|not supported|No space|stopped with)\b"
 )
 """Words of a complaint in a log that has no word of failure."""
+_WARNS = re.compile(r"^\s*warnings\.warn\(|\b[A-Z]\w{1,40}Warning: ")
+"""What the module warnings of Python prints of a program that goes on."""
 _SEVERE = re.compile(r"\bFATAL\b|\b[Ff]atal error\b|\bERROR\b|\b[Ee]rror: \S")
 _RULE = re.compile(r"[-=*_#]{5,}$")
 MOST_OF_PARAGRAPH, FULL_LINE = 6, 60
@@ -157,6 +159,8 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
         )
     if attempts := failing_attempts([line for line in facts.lines[-SHOWN_OF_END:] if line.text.strip()], facts.progress.last_line):
         return f"{node}{_in_vain(attempts, facts)}"
+    if failing is not None and _CGROUP.search(failing.text[:MOST_OF_LINE]):
+        return f"{node}See whether the results are there, and start it again on another node (--exclude) if they are not."
     if failing is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
         if _ignored_before(failing, facts):
@@ -209,7 +213,11 @@ def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
 
 def last_failure(facts: Facts) -> Line | None:
     """Return the first line of the last group of lines with words of failure; None where none has any."""
-    return _last_group(facts, tells_failure) or _last_group(facts, lambda text: _COMPLAINS.search(text) is not None)
+    return _last_group(facts, _tells_failure) or _last_group(facts, lambda text: _COMPLAINS.search(text) is not None)
+
+
+def _tells_failure(text: str) -> bool:
+    return tells_failure(text) and _WARNS.search(text) is None
 
 
 def _last_group(facts: Facts, tells: Callable[[str], bool]) -> Line | None:

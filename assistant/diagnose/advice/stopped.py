@@ -16,7 +16,18 @@ from typing import NamedTuple
 
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.circumstances import SAVING, TIME, Bar, Setting, last_drawn, last_save, run_bar, run_round, setting
+from assistant.diagnose.readers.circumstances import (
+    SAVING,
+    TIME,
+    Bar,
+    Setting,
+    job_begin,
+    last_drawn,
+    last_save,
+    run_bar,
+    run_round,
+    setting,
+)
 from assistant.diagnose.readers.origin import ProgramKind, ProgramOfLog
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.weighing.outcome import tells_failure
@@ -116,6 +127,8 @@ ANEW = "Start it again"
 SAVED_NOTHING = "It saved nothing"
 _EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
 _EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
+_RUN_TIME = re.compile(r"^\s*Run time :\s+(\d{1,9}) sec")
+"""As LSF tells it of the whole job."""
 SHOWN_OF_SAVE, MOST_BEFORE = 240, 2000
 """Characters of a save that are shown, and lines before a stop in which words of failure are looked for."""
 _DIGITS, _LAST_NUMBER = re.compile(r"\d+"), re.compile(r"(?<![\d.])(\d{1,12})(?![\d.])\D{0,40}$")
@@ -268,7 +281,8 @@ def saved(facts: Facts, before: int | None = None) -> str:
         if len(text) > SHOWN_OF_SAVE:
             text = cut(text, SHOWN_OF_SAVE)
         step = _step_of(save, facts)
-        return f"The last save that the log shows{' before it' if before else ''}: job.log:{save.number}: {text}{step}."
+        place = "of an earlier job in the same file" if save.number < job_begin(facts) else "before it" if before else ""
+        return f"The last save that the log shows{f' {place}' if place else ''}: job.log:{save.number}: {text}{step}."
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
         reached = int(max(facts.progress.steps))
@@ -308,8 +322,10 @@ def ran_for(facts: Facts) -> timedelta | None:
     """Return how long the last attempt ran by the first and the last time that its lines tell; None where they do not tell both."""
     if not facts.lines:
         return None
-    first, last = facts.progress.leg, facts.lines[-1].number
+    first, last = max(facts.progress.leg, job_begin(facts)), facts.lines[-1].number
     head, tail = facts.between(first, first + EDGE), facts.between(max(first, last - EDGE), last)
+    if (used := next((match for line in tail if (match := _RUN_TIME.match(line.text[:MOST_OF_LINE]))), None)) is not None:
+        return timedelta(seconds=int(used[1])) if int(used[1]) >= LEAST_RUN.total_seconds() else None
     year = next((time.year for line in (*reversed(tail), *head) if (time := stamp(line.text[:MOST_OF_LINE])) is not None), None)
     start = next((time for line in head if (time := stamp(line.text[:MOST_OF_LINE], year))), None)
     if first > 1 and start is not None:
@@ -411,3 +427,31 @@ def who_knows(facts: Facts) -> str:
     if batch_system(facts).name:
         return "the records of the batch system do (a time limit, a preemption or a user)"
     return f"no batch system shows in it, so {_NO_RECORDS}"
+
+
+_OWN_EXIT = re.compile(r"exited unexpectedly with exit code ([1-9]\d{0,2})\b")
+
+
+def worker_exit(texts: Sequence[str]) -> str:
+    """Return what to look at where a worker of a loader ended by itself and nothing killed it; empty where none did."""
+    code = next((match[1] for text in texts if (match := _OWN_EXIT.search(text))), "")
+    if not code:
+        return ""
+    return (
+        f"A worker of the loader ended by itself, with exit code {code}: no memory ran out and nobody killed it, but the code of "
+        "the data set raised an exception or called exit() there. Run it once with num_workers=0, which gives the whole "
+        "traceback, and look for an exit() or quit() that is left of debugging."
+    )
+
+
+def first_exit(facts: Facts) -> str:
+    """Return which task ended with a code of its own in a step whose other tasks srun killed; empty where none did."""
+    task = next((task for task in facts.tasks if task.by_itself and task.code and task.line >= facts.progress.leg), None)
+    if task is None or not task.tasks:
+        return ""
+    number = task.tasks[0]
+    return (
+        f"Task {number} on {task.host} failed, with exit code {task.code} (job.log:{task.line}), and srun killed the others of the "
+        f"step after that: no memory ran out. What task {number} printed says why: look into the other file of the job (stderr or "
+        "stdout), or start it once with srun --label, or --output=%x-%j-%t.out, which gives each task a file of its own."
+    )

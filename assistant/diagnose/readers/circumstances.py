@@ -189,6 +189,25 @@ def _start_lines(facts: Facts, before: int) -> Iterator[Line]:
     yield from (line for line in start[-LAST_LINES:] if line.number > before)
 
 
+_ENDED_JOB = re.compile(r"\*\*\* JOB (\d{2,12}) ON \S{1,80} CANCELLED AT")
+_MAILED_JOB = re.compile(r"Subject: Job (\d{2,12}): ")
+
+
+def job_begin(facts: Facts) -> int:
+    """Return the first line behind the last sign of another job in the same file; 0 where the file tells of one job."""
+    last = 0
+    jobs: list[tuple[str, int]] = []
+    for line in facts.lines:
+        text = line.text[:MOST_OF_LINE]
+        if "*** JOB " in text and (match := _ENDED_JOB.search(text)):
+            jobs.append((match[1], line.number + 1))
+        elif text.startswith("Subject: Job ") and (match := _MAILED_JOB.match(text)):
+            last = line.number if jobs and jobs[-1][0] != match[1] else last
+            jobs.append((match[1], line.number))
+    ended = [after for job, after in jobs if job != jobs[-1][0]]
+    return max(last, ended[-1] if ended else 0)
+
+
 def last_save(facts: Facts, before: int | None = None) -> Line | None:
     """Return the last line, up to one, that says that model or checkpoint were saved; None where none does."""
     for line in reversed(facts.lines):

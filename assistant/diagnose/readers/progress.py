@@ -119,6 +119,10 @@ class Progress:
         return 0
 
 
+_RATE_OF_BAR = re.compile(r"(?<![\w.])(?:(\d{1,9}(?:\.\d{1,4})?)([kMG]?)) ?it/s")
+_TIMES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+FASTEST = 10_000.0
+"""Steps of training in a second above which a bar counts something else, such as the lines of a data set."""
 MOST_OF_TRACEBACK = 10_000
 """Lines of one traceback that are left out of what is counted."""
 
@@ -222,6 +226,8 @@ def _keras(text: str) -> float | None:
 
 def _drawn(text: str) -> float | None:
     """Return how far the last training bar of a line came; bars of downloads and preparations are named otherwise."""
+    if _too_fast(text):
+        return None
     matches = [match for match in _REDRAWN.finditer(text) if int(match["of"]) >= 10]
     training = [match for match in matches if match["name"] is None or _TRAINS.search(match["name"])]
     return float(training[-1]["at"]) if training else None
@@ -230,8 +236,14 @@ def _drawn(text: str) -> float | None:
 def _bar(text: str) -> float | None:
     """Return where a training bar stands, with the epochs before its own, as far as it names one: each epoch draws a new bar."""
     match = _BAR.search(text)
-    if match is None or int(match.group(2)) < 10:
+    if match is None or int(match.group(2)) < 10 or _too_fast(text):
         return None
     epoch = bar_epoch(text[: match.start(1)])
     epochs_before = 0 if epoch is None else max(epoch.number - (epoch.of is not None), 0)
     return float(int(match.group(1)) + epochs_before * int(match.group(2)))
+
+
+def _too_fast(text: str) -> bool:
+    """Tell whether the last rate of a line of bars is none of steps of training."""
+    rates = _RATE_OF_BAR.findall(text)
+    return bool(rates) and float(rates[-1][0]) * _TIMES[rates[-1][1]] >= FASTEST
