@@ -158,8 +158,8 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
         )
     if code == "137":
         return (
-            f"The {process} was killed (status 137), mostly for want of memory: give it more in a file that is handed over by -c "
-            f"({more}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with -resume, which keeps "
+            f"The {process} was killed (137 is SIGKILL, mostly for want of host memory): give it more in a file that is handed over by "
+            f"-c ({more}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with -resume, which keeps "
             f"what is done. .command.log{files} holds what it printed."
         )
     status = f" with exit status {code}" if code not in ("", "1") else ""
