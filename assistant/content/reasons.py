@@ -155,7 +155,10 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 
 LONGEST = 160
 """Characters of one quoted group."""
-SHIPPED = "mpi containers scheduler building simulations starts batch objects calls values joins tensors files environment storage resources general machines messages".split()
+SHIPPED = (
+    "mpi containers scheduler building simulations "
+    "starts batch objects calls values joins tensors files environment storage resources general machines messages"
+).split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "

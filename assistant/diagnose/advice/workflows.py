@@ -39,7 +39,9 @@ _CONTAINER = re.compile(
 )
 
 
-_JOB = re.compile(r"(?:cluster_jobid|external(?: jobid)?|slurm_jobid|jobid on cluster):? '?(?:Submitted batch job )?(?P<job>\d{2,12})")
+_JOB = re.compile(
+    r"(?:cluster_jobid|external(?: jobid)?|slurm_jobid|jobid on cluster):? '?(?:Submitted batch job )?(?P<job>\d{2,12})"
+)
 """The number that the batch system gave to the job of a rule, as Snakemake prints it."""
 MOST_JOBS = 6
 _UNTOLD = "for an unknown reason"
@@ -130,8 +132,8 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     if jobs := _jobs(cited, block, facts):
         return (
             f"The command of {of_rule} failed{status}, and what it printed is in the output of its own job in the batch system "
-            f"({', '.join(jobs)}): slurm-{jobs[0]}.out in the folder from which it ran, or where the cluster command or profile puts "
-            f"it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run it again with "
+            f"({', '.join(jobs)}): slurm-{jobs[0]}.out in the folder from which it ran, or where the cluster command or "
+            f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run it again with "
             f"--rerun-incomplete.{means}"
         )
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
@@ -158,9 +160,9 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
         )
     if code == "137":
         return (
-            f"The {process} was killed (137 is SIGKILL, mostly for want of host memory): give it more in a file that is handed over by "
-            f"-c ({more}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with -resume, which keeps "
-            f"what is done. .command.log{files} holds what it printed."
+            f"The {process} was killed (137 is SIGKILL, mostly for want of host memory): give it more in a file that is handed "
+            f"over by -c ({more}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with -resume, "
+            f"which keeps what is done. .command.log{files} holds what it printed."
         )
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
@@ -174,7 +176,9 @@ def _jobs(cited: Citation, block: Sequence[str], facts: Facts) -> list[str]:
         return []
     after = facts.between(cited.line, facts.lines_total)
     ended = (line.text[:MOST_OF_LINE] for line in after if "Error" in line.text or "cluster_jobid" in line.text)
-    return list(dict.fromkeys([*own[:1], *(match["job"] for text in ended if (match := _JOB.search(text)) is not None)]))[:MOST_JOBS]
+    return list(dict.fromkeys([*own[:1], *(match["job"] for text in ended if (match := _JOB.search(text)) is not None)]))[
+        :MOST_JOBS
+    ]
 
 
 def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
