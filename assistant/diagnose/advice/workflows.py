@@ -133,8 +133,8 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
         return (
             f"The command of {of_rule} failed{status}, and what it printed is in the output of its own job in the batch system "
             f"({', '.join(jobs)}): slurm-{jobs[0]}.out in the folder from which it ran, or where the cluster command or "
-            f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run it again with "
-            f"--rerun-incomplete.{means}"
+            f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run "
+            f"it again with --rerun-incomplete.{means}"
         )
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
