@@ -44,7 +44,7 @@ _JOB = re.compile(
 )
 """The number that the batch system gave to the job of a rule, as Snakemake prints it."""
 MOST_JOBS = 6
-_UNTOLD = "for an unknown reason"
+_NO_STATUS = "for an unknown reason"
 """What Nextflow says of a task that ended without leaving a status."""
 
 
@@ -151,18 +151,18 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
     process = of_rule.replace("rule ", "process ", 1)
     folder = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
     files = f" in {folder}" if folder else " in its work folder (work/ and what stands in brackets where it was submitted)"
-    more = f"process {{ withName: '{name}' {{ memory = '32 GB'; time = '24h' }} }}"
-    if _UNTOLD in cited.text:
+    settings = f"process {{ withName: '{name}' {{ memory = '32 GB'; time = '24h' }} }}"
+    if _NO_STATUS in cited.text:
         return (
             f"The {process} was ended from outside, and left no status: ask the batch system why (sacct or qacct of that task: its "
             f"state, MaxRSS and time) and read .command.log{files}. Then give it more memory or time in a file that is handed over "
-            f"by -c ({more}), and run it again with -resume. Its command told of no error, so it is not the first to be mended."
+            f"by -c ({settings}), and run it again with -resume. Its command told of no error, so it is not the first to be mended."
         )
     if code == "137":
         return (
             f"The {process} was killed (137 is SIGKILL, mostly for want of host memory): give it more in a file that is handed "
-            f"over by -c ({more}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with -resume, "
-            f"which keeps what is done. .command.log{files} holds what it printed."
+            f"over by -c ({settings}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with "
+            f"-resume, which keeps what is done. .command.log{files} holds what it printed."
         )
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
@@ -171,12 +171,12 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
 
 def _jobs(cited: Citation, block: Sequence[str], facts: Facts) -> list[str]:
     """Return the numbers of the batch jobs of a failed rule, those of its own block first; empty where it ran on this host."""
-    own = [match["job"] for text in block[:LINES_ABOVE] if (match := _JOB.search(text[:MOST_OF_LINE])) is not None]
-    if not own:
+    jobs = [match["job"] for text in block[:LINES_ABOVE] if (match := _JOB.search(text[:MOST_OF_LINE])) is not None]
+    if not jobs:
         return []
-    after = facts.between(cited.line, facts.lines_total)
-    ended = (line.text[:MOST_OF_LINE] for line in after if "Error" in line.text or "cluster_jobid" in line.text)
-    return list(dict.fromkeys([*own[:1], *(match["job"] for text in ended if (match := _JOB.search(text)) is not None)]))[
+    lines = facts.between(cited.line, facts.lines_total)
+    texts = (line.text[:MOST_OF_LINE] for line in lines if "Error" in line.text or "cluster_jobid" in line.text)
+    return list(dict.fromkeys([*jobs[:1], *(match["job"] for text in texts if (match := _JOB.search(text)) is not None)]))[
         :MOST_JOBS
     ]
 
