@@ -130,7 +130,6 @@ _ANNOUNCING = re.compile(
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
 """Words by which a message complains, and not of what."""
 
-
 KERNEL = "dmesg.log"
 """What the kernels of the job's nodes said."""
 
@@ -161,7 +160,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         return replace(diagnosis, advice=in_words_of_vendor(remedy, facts))
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
-    quoted = next(_quoted(diagnosis, facts, entries, program), None) if diagnosis.reason == "hang" else None
+    entry_first = diagnosis.reason == "hang" or any(cited.rule == "killed.hydra" for cited in diagnosis.root_cause[:1])
+    quoted = next(_quoted(diagnosis, facts, entries, program), None) if entry_first else None
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
@@ -366,7 +366,7 @@ def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], progr
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
                 if text := entry.fill(line, near, slots):
-                    yield _Words(text, entry.whole, entry.wall, entry.quiet)
+                    yield _Words(text, entry.whole, entry.wall, entry.quiet, entry.complete)
                     return
 
 

@@ -17,7 +17,8 @@ from assistant.records import Citation
 MOST_OF_LINE, MOST_LINES, LEAST_ALIKE = 600, 20_000, 5
 """Of the start of two words that are alike, so many letters are the same: cluster, clustering."""
 _OFF = re.compile(
-    r"[\"']?(?P<name>[A-Za-z][\w.-]{2,60})[\"']?\s{0,3}[:=]\s{0,3}(?P<value>[Ff]alse|FALSE|off|no|disabled|skipped|[Tt]rue)(?![\w.-])"
+    r"[\"']?(?P<name>[A-Za-z][\w.-]{2,60})[\"']?\s{0,3}[:=]\s{0,3}"
+    r"(?P<value>[Ff]alse|FALSE|off|no(?! such\b)|disabled|skipped|[Tt]rue)(?![\w.-])"
     r"|(?P<skipped>[A-Za-z][\w.-]{2,60}) (?:is |was )?(?:skipped|disabled|switched off|turned off)\b"
     r"|\b[Ss]kipp(?:ing|ed) (?:step |stage )?(?P<left>[A-Za-z][\w.-]{2,60})"
 )

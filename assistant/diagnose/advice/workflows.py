@@ -39,6 +39,15 @@ _CONTAINER = re.compile(
 )
 
 
+_JOB = re.compile(
+    r"(?:cluster_jobid|external(?: jobid)?|slurm_jobid|jobid on cluster):? '?(?:Submitted batch job )?(?P<job>\d{2,12})"
+)
+"""The number that the batch system gave to the job of a rule, as Snakemake prints it."""
+MOST_JOBS = 6
+_NO_STATUS = "for an unknown reason"
+"""What Nextflow says of a task that ended without leaving a status."""
+
+
 class FailedRule(NamedTuple):
     """A rule of a workflow that failed, as its block tells."""
 
@@ -105,6 +114,8 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     log = next((match["file"] for text in block if (match := _LOG.match(text)) is not None), "")
     code = next((match["code"] or match["told"] for text in block if (match := _EXIT.search(text)) and not match["bare"]), "")
     code = code or next((line.strip() for line in rule.sections.get("command exit status", []) if line.strip().isdigit()), "")
+    if "Process `" in cited.text or "command executed" in rule.sections:
+        return _failed_process(of_rule, cited, rule, code)
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
     image = next((match for text in block if (match := _CONTAINER.search(text[: 2 * MOST_OF_LINE])) is not None), None)
@@ -118,6 +129,13 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
         return f"The command of {of_rule} failed{status}, and what it printed is in {log}: read that file first.{means}"
     if folder:
         return f"The command of {of_rule} failed{status}: read .command.err in {folder}, and run .command.run there.{means}"
+    if jobs := _jobs(cited, block, facts):
+        return (
+            f"The command of {of_rule} failed{status}, and what it printed is in the output of its own job in the batch system "
+            f"({', '.join(jobs)}): slurm-{jobs[0]}.out in the folder from which it ran, or where the cluster command or "
+            f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run "
+            f"it again with --rerun-incomplete.{means}"
+        )
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
     return (
@@ -125,6 +143,42 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
         f"hand{run}{inside}, or give the "
         f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
     )
+
+
+def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) -> str:
+    """Return what to do about a process of Nextflow: its own words for memory and time, and the folder that holds its output."""
+    name = rule.name.partition(" (")[0].rpartition(":")[2] or "NAME"
+    process = of_rule.replace("rule ", "process ", 1)
+    folder = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
+    files = f" in {folder}" if folder else " in its work folder (work/ and what stands in brackets where it was submitted)"
+    settings = f"process {{ withName: '{name}' {{ memory = '32 GB'; time = '24h' }} }}"
+    if _NO_STATUS in cited.text:
+        return (
+            f"The {process} was ended from outside, and left no status: ask the batch system why (sacct or qacct of that task: its "
+            f"state, MaxRSS and time) and read .command.log{files}. Then give it more memory or time in a file that is handed over "
+            f"by -c ({settings}), and run it again with -resume. Its command told of no error, so it is not the first to be mended."
+        )
+    if code == "137":
+        return (
+            f"The {process} was killed (137 is SIGKILL, mostly for want of host memory): give it more in a file that is handed "
+            f"over by -c ({settings}), or let fewer of them run at a time (maxForks, executor.memory), and run it again with "
+            f"-resume, which keeps what is done. .command.log{files} holds what it printed."
+        )
+    status = f" with exit status {code}" if code not in ("", "1") else ""
+    means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
+    return f"The command of {process} failed{status}: read .command.err{files}, and run .command.run there.{means}"
+
+
+def _jobs(cited: Citation, block: Sequence[str], facts: Facts) -> list[str]:
+    """Return the numbers of the batch jobs of a failed rule, those of its own block first; empty where it ran on this host."""
+    jobs = [match["job"] for text in block[:LINES_ABOVE] if (match := _JOB.search(text[:MOST_OF_LINE])) is not None]
+    if not jobs:
+        return []
+    lines = facts.between(cited.line, facts.lines_total)
+    texts = (line.text[:MOST_OF_LINE] for line in lines if "Error" in line.text or "cluster_jobid" in line.text)
+    return list(dict.fromkeys([*jobs[:1], *(match["job"] for text in texts if (match := _JOB.search(text)) is not None)]))[
+        :MOST_JOBS
+    ]
 
 
 def failed_rule(cited: Citation, facts: Facts) -> FailedRule:

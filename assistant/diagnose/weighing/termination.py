@@ -68,6 +68,10 @@ class Termination:
     """Nodes that the scheduler's own records name as failed."""
 
 
+_NODE_SAID = "node_failure.moab"
+"""The signature of a scheduler that names a failed node as the reason of what it did to a job."""
+
+
 def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spike | None, facts: Facts) -> Termination | None:
     """Return the ending that explains the attempt better than its errors do, None when an error does.
 
@@ -241,6 +245,8 @@ def _outside(
     stops.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in stops:
+        if finding.reason == "cancelled" and any(c.rule == _NODE_SAID for c in causes):
+            continue  # the scheduler deletes the job of a node that failed, and says so
         timed_out = finding.reason == "time_limit"
         before = [c for c in causes if c.external or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
         # a job that came to its time limit was alive until then: what stood at its start did not end it
