@@ -30,6 +30,9 @@ NOT_A_NUMBER_STEPS = 5
 """Logged steps without a number after which nothing comes back. One or two are skipped steps of a loss scaler."""
 HEIGHT = 1.35
 """Times its level that a loss must reach where no gradient norm rose with it: new data of another kind lifts it by less."""
+BLOWN_UP, BLOWN_UP_BY, BLOWN_UP_STEPS = 10.0, 1.0, 10
+"""Times its level, and how far above it, that no spike of a training that goes on reaches, and logged steps after which that counts.
+Also while it falls again: the weights are lost, and what is saved meanwhile replaces what was healthy."""
 SMOOTH = 5
 """Steps whose median is the loss now."""
 RAISED, LEAST_RAISED = 0.1, 0.05
@@ -69,6 +72,8 @@ def lasting_spike(points: Sequence[MetricPoint], limits: SpikeLimits) -> Spike |
         return spike if len(losses) >= min(NOT_A_NUMBER_STEPS, limits.persist_steps) else None
     logged_before = sum(point.line < spike.line and point.loss is not None for point in last_run(points))
     patience = min(limits.persist_steps, max(SHORT_RUN, logged_before))  # a short run must not end before anybody is told
+    if spike.level > 0 and spike.height > max(BLOWN_UP * spike.level, spike.level + BLOWN_UP_BY):
+        return spike if len(losses) >= min(BLOWN_UP_STEPS, patience) else None
     if _returning(losses, spike.level):
         patience = limits.persist_steps * MOST_PATIENCE
     return spike if len(losses) >= patience else None

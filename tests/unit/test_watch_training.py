@@ -35,6 +35,8 @@ LEVEL = [2.3 + NOISE.gauss(0, 0.02) for _ in range(200)]
     ("later", "noticed"),
     [
         ([6.9] * 15, False),
+        ([1600 * 0.9**step for step in range(15)], True),
+        ([60.0] * 6 + [2.3] * 30, False),
         ([6.9] * 25, True),
         ([math.nan] * 3, False),
         ([math.nan] * 6, True),
@@ -46,7 +48,7 @@ LEVEL = [2.3 + NOISE.gauss(0, 0.02) for _ in range(200)]
         ([2.3 + 0.004 * step for step in range(60)], False),
         ([12.0], False),
     ],
-    ids=["young", "lasting", "nan_twice", "nan", "nan_skipped", "inf", "falling", "came_back", "other_data", "drift", "one_step"],
+    ids=["young", "blown_up_and_falling", "blown_up_and_back", "lasting", "nan_twice", "nan", "nan_skipped", "inf", "falling", "came_back", "other_data", "drift", "one_step"],
 )
 def test_a_loss_is_called_lost_only_when_it_stays_away(later: list[float], noticed: bool) -> None:
     track = LossTrack(SPIKE)
