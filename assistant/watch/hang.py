@@ -377,8 +377,8 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
 
     A heartbeat is the training loop's own word: while it moves nothing is suspected, whatever the log does, and once it stops
     within training neither the log's chatter nor an evaluation that nobody told of is an excuse. A job that has shown neither
-    steps nor a heartbeat gets twice the time, since it may be no training at all, and of one that never said anything nothing is
-    concluded without a second witness.
+    steps nor a heartbeat, or hardly a step, gets twice the time, since it may be no training at all, and of one that never said
+    anything nothing is concluded without a second witness.
     """
     phase, training = signs.phase, signs.phase in (LogPhase.TRAINING, LogPhase.FIRST_STEP)
     plausible = not training and (not cadence.count(phase) or (signs.announced and signs.expected_s is None))
@@ -395,7 +395,8 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     elif signs.steps and (signs.output_at - signs.life_at).total_seconds() > LATE_S:
         how, since = Still.NO_STEPS, signs.life_at
         if cadence.count(LogPhase.TRAINING) < FEW_STEPS:
-            return None  # whether it makes steps at all is not known
+            # whether it makes steps at all is not known: what its log says may be its work, and only its silence counts
+            how, since, certain_s = Still.SILENT, signs.output_at, 2 * certain_s
     else:
         how, since = Still.SILENT, signs.life_at
         certain_s = certain_s if signs.steps else math.inf if signs.says_nothing else 2 * certain_s

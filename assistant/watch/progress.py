@@ -31,8 +31,8 @@ NOT_A_NUMBER_STEPS = 5
 HEIGHT = 1.35
 """Times its level that a loss must reach where no gradient norm rose with it: new data of another kind lifts it by less."""
 BLOWN_UP, BLOWN_UP_BY, BLOWN_UP_STEPS = 10.0, 1.0, 10
-"""Times its level, and how far above it, that no spike of a training that goes on reaches, and logged steps after which that counts.
-Also while it falls again: the weights are lost, and what is saved meanwhile replaces what was healthy."""
+"""Times its level, and how far above it, that no spike of a healthy training reaches; logged steps after which that counts.
+Also while it falls again: the weights are lost, and its saves replace healthy ones."""
 SMOOTH = 5
 """Steps whose median is the loss now."""
 RAISED, LEAST_RAISED = 0.1, 0.05

@@ -52,7 +52,7 @@ def test_a_task_that_read_a_cache_half_written_comes_back_alone(engine: Engine, 
     incident = watched(engine, failed, over, 180)
     found = engine.store.diagnosis(incident.id)
     assert found is not None
-    assert f"Task {sibling} of the same array started with it and went past that place." in found.summary
+    assert f"Task {sibling} of the same array went past that place." in found.summary
     assert "cache/vocabulary.json was written at" in found.summary
     assert "same way again" not in found.advice
     assert incident.state is IncidentState.RECOVERED, incident.note

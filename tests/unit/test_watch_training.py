@@ -48,7 +48,21 @@ LEVEL = [2.3 + NOISE.gauss(0, 0.02) for _ in range(200)]
         ([2.3 + 0.004 * step for step in range(60)], False),
         ([12.0], False),
     ],
-    ids=["young", "blown_up_and_falling", "blown_up_and_back", "lasting", "nan_twice", "nan", "nan_skipped", "inf", "falling", "came_back", "other_data", "drift", "one_step"],
+    ids=[
+        "young",
+        "blown_up_and_falling",
+        "blown_up_and_back",
+        "lasting",
+        "nan_twice",
+        "nan",
+        "nan_skipped",
+        "inf",
+        "falling",
+        "came_back",
+        "other_data",
+        "drift",
+        "one_step",
+    ],
 )
 def test_a_loss_is_called_lost_only_when_it_stays_away(later: list[float], noticed: bool) -> None:
     track = LossTrack(SPIKE)

@@ -413,10 +413,11 @@ def rise_account(rise: Rise, file: str, level: float, remedy: str, warming: Warm
 
 FEWEST_LEVEL, RECENT, STILL_LEVEL = 5, 20, 1.5
 """Points that show a level, how many of the last count, and times their median that a value is at most which has not risen."""
-_DATA_FILE = re.compile(
-    r"(?i:\b(?:load|open|read|stream|iterat|switch)\w{0,5}\b).{0,80}?(?P<path>[\w./@+=-]{1,200}\.(?:bin|idx|jsonl?|parquet|arrow|tar|csv|tsv"
-    r"|npy|npz|h5|hdf5|tfrecords?|mds)(?:\.(?:gz|zst))?)(?![\w.])"
+DATA_FILE = re.compile(
+    r"(?i:\b(?:load|open|read|stream|iterat|switch|tokeni[sz]|process|pars|decod|convert|extract|index|ingest)\w{0,5}\b).{0,80}?"
+    r"(?P<path>[\w./@+=-]{1,200}\.(?:bin|idx|jsonl?|parquet|arrow|tar|csv|tsv|npy|npz|h5|hdf5|tfrecords?|mds)(?:\.(?:gz|zst))?)(?![\w.])"
 )
+"""A file of data that a line says it reads."""
 
 
 def lost_at_once(before: Sequence[MetricPoint], first: MetricPoint, facts: Facts, file: str) -> str:
@@ -436,7 +437,7 @@ def lost_at_once(before: Sequence[MetricPoint], first: MetricPoint, facts: Facts
     norm_words = f" nor the gradient norm ({norms[-1]:.4g})" if len(norms) >= FEWEST_LEVEL else ""
     steps = f"steps {before[-1].step + 1} to {first.step}" if before[-1].step + 1 < first.step else f"step {first.step}"
     lines = facts.between(max(1, before[0].line), first.line) if file == "job.log" else []
-    named = next(((match["path"], line.number) for line in reversed(lines) if (match := _DATA_FILE.search(line.text[:600]))), None)
+    named = next(((match["path"], line.number) for line in reversed(lines) if (match := DATA_FILE.search(line.text[:600]))), None)
     data = f"; the last file of data that the log names before it is {named[0]} (job.log:{named[1]})" if named is not None else ""
     return (
         f"Neither the loss{norm_words} had risen before, which speaks for the data of {steps} (a NaN or inf in it, an empty or "

@@ -224,7 +224,7 @@ def outcome_of(facts: Facts) -> RunOutcome:
     failed = [line for line in failed if line.number not in items]
     benign = spared(facts)
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
-    if (cut := _cut_traceback(lines) or _native_stack(lines)) is not None:
+    if (cut := _cut_traceback(lines) or _native_stack(lines) or _java_stack(lines)) is not None:
         return RunOutcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
         return RunOutcome(How.FINISHED, (lines[-1],), concluded=True)
@@ -348,6 +348,18 @@ def _cut_traceback(lines: Sequence[Line]) -> Line | None:
         if not _FRAME.match(line.text):
             return None
     return None
+
+
+_JAVA_FRAME = re.compile(r"^\s{1,16}at [\w.$<>/-]{1,300}\(|^\s{0,16}\.\.\. \d{1,6} (?:more|common frames)|^\s{0,8}Caused by: ")
+
+
+def _java_stack(lines: Sequence[Line]) -> Line | None:
+    """Return the exception whose frames of Java end a log; None where there is none, or its logger calls it mild."""
+    frames = next((count for count, line in enumerate(reversed(lines)) if not _JAVA_FRAME.match(line.text)), len(lines))
+    if not frames or frames == len(lines):
+        return None
+    head = lines[-frames - 1]
+    return head if level_of(head.text) not in ("warning", "mild") else None
 
 
 def _native_stack(lines: Sequence[Line]) -> Line | None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.diagnose.weighing.loss import DATA_FILE
 from assistant.engine.evidence.missing_data import READ_REASONS
 from assistant.engine.evidence.resource_holders import PortHolder, holder_of
 from assistant.engine.evidence.storage import fault_of
@@ -37,6 +38,7 @@ CLOCKS_APART_S = 2
 SHORTER = " A mapped file that becomes shorter ends its readers by a bus error."
 STILL_WRITTEN = timedelta(seconds=60)
 """What was modified so short a time ago is taken to be written still."""
+MOST_OF_QUOTE = 200
 MOST_NAMED, MOST_ASKED, MOST_WRITERS_READ = 12, 8, 4
 BUS_ERROR = re.compile(r"\bBus error\b|SIGBUS|signal 7\b|exitcode ?: ?-7\b")
 MAPPED_SUFFIXES = frozenset(
@@ -289,6 +291,10 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     error_paths = [path for line in lines for path in PATH.findall(line[:MOST_CHARACTERS]) if not is_of_system(path)]
     texts = {entry.id: _log_of(engine, entry) for entry in siblings}
     past = [entry for entry in siblings if _ran_past(entry, job, texts[entry.id], lines[0], engine.clock.now())]
+    own = _own_file(_log_of(engine, job), texts.values()) if not error_paths else None
+    if own is not None:
+        sentence = f"It read {own[0]} (`{own[1]}`), which no other task of its array names: see whether that file is whole."
+        return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
     files, now = _written(engine, incident, job, error_paths or _places(job, texts.values()))
     if error_paths and not files:
         return diagnosis  # nobody has written it since: it is broken for everybody
@@ -298,7 +304,7 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     if whole is False or not (past or (whole and error_paths)):
         return diagnosis
     names = ", ".join(entry.id for entry in past[:4])
-    sentences = [f"Task{'s' * (len(past) > 1)} {names} of the same array started with it and went past that place."] if past else []
+    sentences = [f"Task{'s' * (len(past) > 1)} {names} of the same array went past that place."] if past else []
     places, action = diagnosis.where, Action.RESTART_SAME_NODES
     if file is not None:
         state = " and is whole now" if whole else ""
@@ -308,6 +314,17 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     sentence = " ".join([*sentences, "Most likely it read a file that another task was just writing."])
     advice = f"Start this task again, once: {sentence} Tasks that fill one cache need it filled before they start, or a lock."
     return replace(diagnosis, action=action, summary=f"{diagnosis.summary} {sentence}", advice=advice, where=places)
+
+
+def _own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[str, str] | None:
+    """Return the last file of data that a log names, with its line, where no other log names it; None for any other."""
+    last_match = next(
+        ((match["path"], text) for text in reversed(log) if (match := DATA_FILE.search(text[:MOST_CHARACTERS]))), None
+    )
+    logs = [texts for texts in other_logs if texts]
+    if last_match is None or not logs or any(last_match[0] in text for texts in logs for text in texts):
+        return None
+    return last_match[0], last_match[1].strip()[:MOST_OF_QUOTE]
 
 
 def _log_of(engine: Engine, job: Job) -> Sequence[str]:
