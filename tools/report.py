@@ -45,6 +45,8 @@ from assistant.untrusted import READ_S, reading_as, within
 CHECKPOINT_PATH = re.compile(r"(?<=checkpoint of step )\d+ \((/[^\s()]+)\)")
 """How a choice names the checkpoint that it is, or was, of."""
 MOST_PATHS = 8
+NOTHING_REFUSED = frozenset({"out_of_memory_error", "time_limit", "killed", "cancelled", "preempted", "hang"})
+"""Reasons whose lines refuse no value: their numbers are sizes, times and ids."""
 ONLY_READS = "Its program only reads checkpoints and saves none, so a start writes over none."
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
@@ -66,7 +68,7 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     """
     failed_job = context.scheduler.job(job)
     to = owner or failed_job.user or "the owner"
-    source = refused_state(context, failed_job, f"{root_line} {advice}")
+    source = refused_state(context, failed_job, f"{root_line} {advice}") if reason not in NOTHING_REFUSED else ""
     advice = f"{advice} {source}" if source else advice
     lines = [f"{to}: job {job} ({failed_job.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []

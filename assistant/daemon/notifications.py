@@ -15,7 +15,7 @@ from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.intake import UNPROVEN, note_of
 from assistant.engine.node_remedy import node_remedies
-from assistant.engine.retry_policy import LOST_AGAIN, WORKS
+from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKS
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.joblog import LogPlaces, log_paths
@@ -220,7 +220,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
     note = row.why or incident.note
-    if _works(incident, store) or LOST_AGAIN in store.stages(incident.id):
+    if _works(incident, store) or {LOST_AGAIN, STANDS_AGAIN} & {*store.stages(incident.id)}:
         # the advice of a hang would end a job that works, and numbers lost at the same step again have another cause: see the note
         open_advice = ""
     advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []

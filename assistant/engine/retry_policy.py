@@ -33,6 +33,8 @@ AWAITS_ITSELF = "awaits_itself"
 """Stage of an incident: its living job was proven to wait for a part of itself that has died."""
 LOST_AGAIN = "lost again"
 """Stage of an incident: its restart lost its numbers at the step at which the attempt before had lost them."""
+STANDS_AGAIN = "stands again"
+"""Stage of an incident: its job is a restart that stands still where the attempt before had stood still."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
@@ -65,6 +67,9 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if any(detail.get("proofs") for detail in details) or {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
         return ""
     store.mark_stage(incident.id, UNPROVEN)
+    if again := _stands_again(store, incident, diagnosis):
+        store.mark_stage(incident.id, STANDS_AGAIN)
+        return f"{again}. It was left running: look at its ranks (py-spy dump), then end it with scancel {incident.job}"
     detail = details[0] if details else {}
     missed = str(detail.get("unseen") or "")
     witness_words = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
@@ -81,6 +86,20 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     return (
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"
+    )
+
+
+def _stands_again(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
+    """Return that a restart stands still where the attempt before had stood still, which no chance explains; empty where not so."""
+    before = store.incident(incident.parent) if incident.parent is not None else None
+    former = store.diagnosis(before.id) if before is not None and before.kind is EventKind.HANG else None
+    if before is None or former is None or former.step is None or (diagnosis.step or 0) > former.step:
+        return ""
+    return (
+        f"job {incident.job} is the restart of job {before.job}, which stood still at step {former.step}, and makes no step past "
+        "that either: what comes back at the same step lies in the program or its data, and in no node. Compare what the ranks "
+        "have before them there: numbers of samples or batches, the end of an epoch, who calls a collective or a barrier that "
+        "others do not"
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from assistant.config.settings import NotifySettings, Severity, SinkSettings
+from assistant.daemon.delivery import DeliveryWorker
 from assistant.daemon.notifications import Notice, notices
+from assistant.engine.retry_policy import unproven_hang
 from assistant.ports import JumpingClock
-from assistant.records import Event, EventKind, IncidentState
+from assistant.records import Event, EventKind, IncidentState, Job, JobState
 from assistant.store import Store
 from tests.daemon.night import Night, diagnosis
 
@@ -49,3 +53,48 @@ def test_logs_are_cited_by_the_paths_of_their_owner(store: Store, night: Night) 
     store.add_evidence(1, "job log", "", {"path": "/shared/ada/logs/1.out"})
     (notice,) = messages(store)
     assert notice.text.splitlines()[2].startswith("line: /shared/ada/logs/1.out:17: node042")
+
+
+def test_an_end_after_which_runs_go_on_by_themselves_is_told_with_what_came_of_it(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    titles: list[str] = []
+    worker = DeliveryWorker(
+        "ops",
+        SinkSettings(Path("unused"), severity=Severity.INFO),
+        NotifySettings(group_s=0),
+        store,
+        lambda one: titles.append(one.title),
+    )
+    worker.begin()
+    for job in ("4", "5"):
+        incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, job, None, clock.now(), {"name": "nano"}))
+        store.add_diagnosis(incident.id, diagnosis("time_limit"))
+        store.set_state(incident.id, IncidentState.DIAGNOSED, note="it waits")
+    worker.deliver()
+    store.set_state(1, IncidentState.CLOSED, note="settled elsewhere: the run of job 4 goes on as job 6 (running)")
+    worker.deliver()
+    assert titles == []
+    clock.sleep(21)
+    worker.deliver()
+    assert titles == [
+        "job 5 (nano): time_limit (incident 2)",
+        "job 4 (nano) settled elsewhere: time_limit (incident 1)",
+    ]
+
+
+@pytest.mark.parametrize(("step", "again"), [(150, True), (None, True), (180, False)])
+def test_a_restart_that_stands_still_where_the_attempt_before_stood_is_told_as_that(
+    step: int | None, again: bool, store: Store, clock: JumpingClock
+) -> None:
+    hang = replace(diagnosis("hang", "node042"), nodes=(), advice="Restart from the last healthy checkpoint.")
+    first, _ = store.open_incident(Event(EventKind.HANG, "4", None, clock.now(), {"name": "ppo"}))
+    store.add_diagnosis(first.id, replace(hang, step=150))
+    second, _ = store.open_incident(Event(EventKind.HANG, "5", None, clock.now(), {"name": "ppo"}), parent=first.id)
+    store.add_diagnosis(second.id, replace(hang, step=step))
+    job = Job("5", "ppo", "ada", JobState.RUNNING, "gpu", ("n1",), None, None, clock.now(), clock.now(), None, None, None)
+    note = unproven_hang(store, second, replace(hang, step=step), job)
+    store.set_state(second.id, IncidentState.ESCALATED, note=note)
+    notice = messages(store)[-1]
+    assert ("job 5 is the restart of job 4, which stood still at step 150" in notice.text.replace("\n  ", " ")) is again
+    assert ("Restart from the last" not in notice.text) is again

@@ -91,27 +91,6 @@ def test_an_incident_that_is_being_diagnosed_is_told_once_that_is_known(store: S
     assert place.titles == ["job 4 (ppo): hang, nccl_timeout_error (incident 1)"]
 
 
-def test_an_end_after_which_runs_go_on_by_themselves_is_told_with_what_came_of_it(
-    store: Store, night: Night, clock: JumpingClock
-) -> None:
-    place = Place()
-    told = courier(store, place)
-    for job in ("4", "5"):
-        incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, job, None, clock.now(), {"name": "nano"}))
-        store.add_diagnosis(incident.id, diagnosis("time_limit"))
-        store.set_state(incident.id, IncidentState.DIAGNOSED, note="it waits")
-    told.deliver()
-    store.set_state(1, IncidentState.CLOSED, note="settled elsewhere: the run of job 4 goes on as job 6 (running)")
-    told.deliver()
-    assert place.titles == []
-    clock.sleep(21)
-    told.deliver()
-    assert place.titles == [
-        "job 5 (nano): time_limit (incident 2)",
-        "job 4 (nano) settled elsewhere: time_limit (incident 1)",
-    ]
-
-
 def test_a_failure_that_nobody_has_taken_up_yet_is_told_with_its_diagnosis_or_after_90_s(
     store: Store, night: Night, clock: JumpingClock
 ) -> None:
