@@ -57,7 +57,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = resource_holders.with_memory_hog(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
-    diagnosis = changed_files.with_read_race(engine, incident, diagnosis, job)
+    diagnosis = changed_files.with_remover(engine, changed_files.with_read_race(engine, incident, diagnosis, job), job)
     diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)

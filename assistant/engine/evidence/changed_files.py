@@ -27,7 +27,7 @@ from assistant.recover.services import configured_texts
 from assistant.recover.situation import WRITER, WRITTEN
 from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
 from assistant.watch.attempts import Remark
-from assistant.watch.outages import MOST_CHARACTERS, PATH, is_of_system
+from assistant.watch.outages import MOST_CHARACTERS, NOT_THERE, PATH, is_of_system
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -291,7 +291,7 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     error_paths = [path for line in lines for path in PATH.findall(line[:MOST_CHARACTERS]) if not is_of_system(path)]
     texts = {entry.id: _log_of(engine, entry) for entry in siblings}
     past = [entry for entry in siblings if _ran_past(entry, job, texts[entry.id], lines[0], engine.clock.now())]
-    own = _own_file(_log_of(engine, job), texts.values()) if not error_paths else None
+    own = own_file(_log_of(engine, job), texts.values()) if not error_paths else None
     if own is not None:
         sentence = f"It read {own[0]} (`{own[1]}`), which no other task of its array names: see whether that file is whole."
         return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
@@ -316,7 +316,48 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     return replace(diagnosis, action=action, summary=f"{diagnosis.summary} {sentence}", advice=advice, where=places)
 
 
-def _own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[str, str] | None:
+REMOVED_REASONS = frozenset({"file_not_found_error", "model_loading_error", "dataset_loading_error", "os_error"})
+MOST_JOBS_READ = 6
+_REMOVES = re.compile(r"\b(?:remov|delet|rotat|prun|purg|unlink|evict|clean)\w{0,6}\b", re.IGNORECASE)
+_QUOTED = re.compile(r"['\"`]([^'\"`\s]{3,300})['\"`]")
+
+
+def with_remover(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return the diagnosis of a missing file with the job of the same owner whose log says that it removed it, if one does.
+
+    Only a name with a number counts, such as that of a checkpoint's folder: any other may be of something else.
+    """
+    lines = [cited.text for cited in diagnosis.root_cause if NOT_THERE.search(cited.text)]
+    if diagnosis.reason not in REMOVED_REASONS or job is None or not job.user or job.ended is None or not lines:
+        return diagnosis
+    paths = [match for line in lines for match in (*_QUOTED.findall(line[:MOST_CHARACTERS]), *PATH.findall(line[:MOST_CHARACTERS]))]
+    names = dict.fromkeys(name for path in paths for name in PurePosixPath(path).parts if re.search(r"[a-zA-Z].*\d", name))
+    try:
+        jobs = [other for other in engine.scheduler.jobs() if other.user == job.user and other.id != job.id]
+    except NightshiftError:
+        return diagnosis
+    lived = [other for other in jobs if other.started is not None and other.started <= job.ended and not _ended_before(other, job)]
+    for other in lived[:MOST_JOBS_READ] if names else ():
+        for text in reversed(_log_of(engine, other)):
+            name = next(
+                (name for name in names if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", text[:MOST_CHARACTERS])), None
+            )
+            if name is not None and _REMOVES.search(text[:MOST_CHARACTERS]):
+                line = text.strip()[:MOST_OF_QUOTE]
+                sentence = f"It was there, and job {other.id} ({other.name}) of {other.user} removed {name}: `{line}`."
+                remedy = (
+                    "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
+                    "neither the path nor this program's start is wrong."
+                )
+                return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {remedy}")
+    return diagnosis
+
+
+def _ended_before(other: Job, job: Job) -> bool:
+    return other.ended is not None and job.started is not None and other.ended < job.started
+
+
+def own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[str, str] | None:
     """Return the last file of data that a log names, with its line, where no other log names it; None for any other."""
     last_match = next(
         ((match["path"], text) for text in reversed(log) if (match := DATA_FILE.search(text[:MOST_CHARACTERS]))), None
