@@ -15,7 +15,7 @@ from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.intake import UNPROVEN, note_of
 from assistant.engine.node_remedy import node_remedies
-from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKS
+from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.joblog import LogPlaces, log_paths
@@ -180,6 +180,8 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
         return None  # it was settled before anybody had to look: a job that was stopped here, say
     if _end_word(incident.state, incident, incident.note, store):
         return None  # the row of its end, which follows, says all of it
+    if incident.state is IncidentState.DIAGNOSED and WORKING in store.stages(incident.id):
+        return None  # it is told of once it has been silent for longer
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
     title = f"{_subject(incident, store)}: {_reason_words(reason, incident, store)} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from assistant.engine.intake import UNPROVEN
@@ -35,6 +35,10 @@ LOST_AGAIN = "lost again"
 """Stage of an incident: its restart lost its numbers at the step at which the attempt before had lost them."""
 STANDS_AGAIN = "stands again"
 """Stage of an incident: its job is a restart that stands still where the attempt before had stood still."""
+WORKING = "working"
+"""Stage of an incident: its silent job was seen to work, and nobody is told of it yet."""
+WORKS_PATIENCE = timedelta(minutes=5)
+"""For so long a silent job whose ranks use the CPU is left alone behind the watch's own limit: evaluations print nothing."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
@@ -101,6 +105,24 @@ def _stands_again(store: Store, incident: Incident, diagnosis: Diagnosis) -> str
         "have before them there: numbers of samples or batches, the end of an epoch, who calls a collective or a barrier that "
         "others do not"
     )
+
+
+def working_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None, now: datetime) -> str:
+    """Return why nobody is told of a silent job yet: its ranks use the CPU, and it may be in a phase that takes that long.
+
+    Empty where something else speaks for the hang, and when `WORKS_PATIENCE` is over.
+    """
+    if diagnosis.reason != "hang" or job is None or job.state.ended or incident.kind is not EventKind.HANG:
+        return ""
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    works = next((match[0] for detail in details if (match := WORKS.search(str(detail.get("witness") or "")))), "")
+    if not works or any(detail.get("proofs") for detail in details) or now - incident.opened >= WORKS_PATIENCE:
+        return ""
+    if _stands_again(store, incident, diagnosis):
+        return ""
+    store.mark_stage(incident.id, WORKING)
+    minutes = WORKS_PATIENCE.total_seconds() / 60
+    return f"job {incident.job} makes no step and works: {works}; a person is told when that goes on for {minutes:.0f} min"
 
 
 def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from assistant.engine.evidence.moved_servers import MovedServer, ServerState, li
 from assistant.engine.evidence.own_servers import own_commands
 from assistant.engine.evidence.remote_hosts import Address, addresses_in
 from assistant.engine.intake import UNPROVEN
-from assistant.engine.retry_policy import ASKS_OLD_ADDRESS
+from assistant.engine.retry_policy import ASKS_OLD_ADDRESS, working_hang
 from assistant.errors import NightshiftError
 from assistant.records import Diagnosis, EventKind, Incident, Job, JobState
 from assistant.recover.joblog import log_lines
@@ -65,6 +65,8 @@ def client_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: J
         return ClientTurn()
     if job.attempt != incident.attempt or (not job.state.ended and incident.kind is not EventKind.HANG):
         return ClientTurn()
+    if waits := working_hang(engine.store, incident, diagnosis, job, engine.clock.now()):
+        return ClientTurn(waits)
     try:
         old_address = asked_address(engine, incident, diagnosis, job)
         moved = moved_server(engine, job, old_address) if old_address is not None else None
