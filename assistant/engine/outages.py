@@ -442,10 +442,14 @@ def _headline(engine: Engine, parent: Incident) -> str:
 def _owners_turn(engine: Engine, parent: Incident, cause: SharedCause) -> str:
     """Return what the owner of jobs has to mend that all failed of one error of their own; empty where one may be restarted."""
     diagnoses = [engine.store.diagnosis(number) for number in members_of(engine.store.events(parent.id))]
-    known = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
-    if cause.kind is not CauseKind.ERROR or not known or any(entry.action is not Action.FIX_AND_RESUBMIT for entry in known):
+    member_diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
+    if (
+        cause.kind is not CauseKind.ERROR
+        or not member_diagnoses
+        or any(entry.action is not Action.FIX_AND_RESUBMIT for entry in member_diagnoses)
+    ):
         return ""
-    return f"nothing is restarted, for each fails again as it is: {known[0].advice}"
+    return f"nothing is restarted, for each fails again as it is: {member_diagnoses[0].advice}"
 
 
 def _job(engine: Engine, job_id: str) -> Job | None:

@@ -71,9 +71,9 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if any(detail.get("proofs") for detail in details) or {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
         return ""
     store.mark_stage(incident.id, UNPROVEN)
-    if again := _stands_again(store, incident, diagnosis):
+    if sentence := _stands_again(store, incident, diagnosis):
         store.mark_stage(incident.id, STANDS_AGAIN)
-        return f"{again}. It was left running: look at its ranks (py-spy dump), then end it with scancel {incident.job}"
+        return f"{sentence}. It was left running: look at its ranks (py-spy dump), then end it with scancel {incident.job}"
     detail = details[0] if details else {}
     missed = str(detail.get("unseen") or "")
     witness_words = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""

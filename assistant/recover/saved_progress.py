@@ -300,9 +300,9 @@ def new_pieces(job: Job, now: datetime) -> NewPieces | None:
                         waiting.append((child, level + 1))
                 elif name_form(child.name) != child.name and not is_log(str(child)) and since <= written <= until:
                     form = f"{folder}/{name_form(child.name)}"
-                    known = pieces.get(form, NewPieces(0, child, written))
-                    newest = (child, written) if written >= known.written else known[1:]
-                    pieces[form] = NewPieces(known.number + 1, *newest)
+                    earlier = pieces.get(form, NewPieces(0, child, written))
+                    newest = (child, written) if written >= earlier.written else earlier[1:]
+                    pieces[form] = NewPieces(earlier.number + 1, *newest)
         return max(pieces.values(), key=lambda form: form.number, default=None)
 
     with reading_as(job.account):

@@ -87,7 +87,7 @@ def about(state: IncidentState, note: str = "why") -> Any:
 
 def turn(engine: Any, of: Job) -> ClientTurn:
     incident = SimpleNamespace(id=5, job="9", kind=EventKind.HANG, attempt=0, opened=LOST - timedelta(minutes=1))
-    return client_turn(engine, cast("Incident", incident), cast("Any", None), of)
+    return client_turn(engine, cast("Incident", incident), cast("Any", SimpleNamespace(reason="connection_error")), of)
 
 
 READS = 'URL="$(cat url.txt)"\npython ppo.py --server "$URL"\n'

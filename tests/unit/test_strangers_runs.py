@@ -289,7 +289,7 @@ def test_a_job_that_hangs_after_its_training_is_never_closed_in_silence(tmp_path
     calls = SimpleNamespace(calls=lambda *_, **__: [])
     engine: Any = SimpleNamespace(replays=False, scheduler=SimpleNamespace(job=lambda _: shown), store=calls)
     incident: Any = SimpleNamespace(kind=EventKind.HANG, job="7", id=1)
-    diagnosis: Any = None
+    diagnosis: Any = SimpleNamespace(tail="")
     proven = verified_end(engine, incident, diagnosis, Ended(IncidentState.CLOSED, "nothing had to be done", {}))
     assert proven.state is (IncidentState.ESCALATED if over else IncidentState.CLOSED)
     assert ("still runs and holds" in proven.note) is over

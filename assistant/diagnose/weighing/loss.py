@@ -437,8 +437,14 @@ def lost_at_once(before: Sequence[MetricPoint], first: MetricPoint, facts: Facts
     norm_words = f" nor the gradient norm ({norms[-1]:.4g})" if len(norms) >= FEWEST_LEVEL else ""
     steps = f"steps {before[-1].step + 1} to {first.step}" if before[-1].step + 1 < first.step else f"step {first.step}"
     lines = facts.between(max(1, before[0].line), first.line) if file == "job.log" else []
-    named = next(((match["path"], line.number) for line in reversed(lines) if (match := DATA_FILE.search(line.text[:600]))), None)
-    data = f"; the last file of data that the log names before it is {named[0]} (job.log:{named[1]})" if named is not None else ""
+    data_file = next(
+        ((match["path"], line.number) for line in reversed(lines) if (match := DATA_FILE.search(line.text[:600]))), None
+    )
+    data = (
+        f"; the last file of data that the log names before it is {data_file[0]} (job.log:{data_file[1]})"
+        if data_file is not None
+        else ""
+    )
     return (
         f"Neither the loss{norm_words} had risen before, which speaks for the data of {steps} (a NaN or inf in it, an empty or "
         f"wholly masked row) or an overflow of the precision, and less for the learning rate: look at that data first{data}, and "

@@ -333,18 +333,20 @@ def with_remover(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagn
     paths = [match for line in lines for match in (*_QUOTED.findall(line[:MOST_CHARACTERS]), *PATH.findall(line[:MOST_CHARACTERS]))]
     names = dict.fromkeys(name for path in paths for name in PurePosixPath(path).parts if re.search(r"[a-zA-Z].*\d", name))
     try:
-        jobs = [other for other in engine.scheduler.jobs() if other.user == job.user and other.id != job.id]
+        jobs = [candidate for candidate in engine.scheduler.jobs() if candidate.user == job.user and candidate.id != job.id]
     except NightshiftError:
         return diagnosis
-    lived = [other for other in jobs if other.started is not None and other.started <= job.ended and not _ended_before(other, job)]
-    for other in lived[:MOST_JOBS_READ] if names else ():
-        for text in reversed(_log_of(engine, other)):
+    remover_candidates = [
+        entry for entry in jobs if entry.started is not None and entry.started <= job.ended and not _ended_before(entry, job)
+    ]
+    for entry in remover_candidates[:MOST_JOBS_READ] if names else ():
+        for text in reversed(_log_of(engine, entry)):
             name = next(
                 (name for name in names if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", text[:MOST_CHARACTERS])), None
             )
             if name is not None and _REMOVES.search(text[:MOST_CHARACTERS]):
                 line = text.strip()[:MOST_OF_QUOTE]
-                sentence = f"It was there, and job {other.id} ({other.name}) of {other.user} removed {name}: `{line}`."
+                sentence = f"It was there, and job {entry.id} ({entry.name}) of {entry.user} removed {name}: `{line}`."
                 remedy = (
                     "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
                     "neither the path nor this program's start is wrong."
@@ -353,8 +355,8 @@ def with_remover(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagn
     return diagnosis
 
 
-def _ended_before(other: Job, job: Job) -> bool:
-    return other.ended is not None and job.started is not None and other.ended < job.started
+def _ended_before(entry: Job, job: Job) -> bool:
+    return entry.ended is not None and job.started is not None and entry.ended < job.started
 
 
 def own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[str, str] | None:

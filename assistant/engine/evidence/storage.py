@@ -109,14 +109,14 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states: Sequence[Mapping[str, Any]] = (answer or {}).get("states") or ()
     words = storage_words(states[0], error) if states else ""
-    unread, diagnosis = diagnosis, replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
+    before_words, diagnosis = diagnosis, replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
     compared = _compared(engine, incident, diagnosis, job, states[0]) if states else diagnosis
     if compared.where != diagnosis.where:
         return compared
     if states and diagnosis.reason in MISSING_DATA and NOT_THERE.search(error) and states[0].get("kind") in LOCAL_TYPES:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
-        if (partly := on_some_nodes(rows)) is not None:
-            return with_partial_copy(unread, partly)
+        if (partial_copy := on_some_nodes(rows)) is not None:
+            return with_partial_copy(before_words, partial_copy)
     diagnosis = with_closed_path(compared, states[0], job, error) if states else compared
     if states and (loss := lost_saves(states[0], job)):
         return with_lost_saves(diagnosis, loss)

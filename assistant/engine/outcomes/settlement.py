@@ -211,8 +211,8 @@ def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
     if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
         return False
     for former in engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_FORMER):
-        if f" goes on as job {job.id} " in former.note and (known := engine.store.diagnosis(former.id)) is not None:
-            return (known.reason, known.action) == (diagnosis.reason, diagnosis.action)
+        if f" goes on as job {job.id} " in former.note and (earlier := engine.store.diagnosis(former.id)) is not None:
+            return (earlier.reason, earlier.action) == (diagnosis.reason, diagnosis.action)
     return False
 
 
