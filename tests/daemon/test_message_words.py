@@ -64,7 +64,7 @@ def test_an_end_after_which_runs_go_on_by_themselves_is_told_with_what_came_of_i
         SinkSettings(Path("unused"), severity=Severity.INFO),
         NotifySettings(group_s=0),
         store,
-        lambda one: titles.append(one.title),
+        lambda notice: titles.append(notice.title),
     )
     worker.begin()
     for job in ("4", "5"):

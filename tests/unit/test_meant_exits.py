@@ -75,10 +75,10 @@ def test_memory_that_ran_out_in_an_evaluation_is_told_with_it(
         "out_of_memory_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, 0.9, DecidedBy.RULE, (cited,), (), (), "Memory.",
         "Ask for more. Used were 2706223104 of 2621440000.", step=step,
     )  # fmt: skip
-    read = with_memory_phase(memory, job, {}, NOW)
-    assert words in read.advice
-    assert ("evaluat" in read.advice) is bool(words)
-    assert "It was ended as it passed the limit of 2.4 GiB" in read.advice
+    diagnosed = with_memory_phase(memory, job, {}, NOW)
+    assert words in diagnosed.advice
+    assert ("evaluat" in diagnosed.advice) is bool(words)
+    assert "It was ended as it passed the limit of 2.4 GiB" in diagnosed.advice
     assert with_memory_phase(replace(memory, reason="time_limit"), job, {}, NOW).advice == memory.advice
 
 
@@ -96,6 +96,6 @@ def test_memory_that_ran_out_in_an_evaluation_is_told_by_the_epochs_of_a_log(epo
     memory = Diagnosis(
         "out_of_memory_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, 0.9, DecidedBy.RULE, (), (), (), "Memory.", "Ask for more."
     )
-    read = with_memory_phase(memory, job, {}, NOW)
-    assert ("It came behind step 100, where the program evaluates" in read.advice) is evaluates
-    assert ("preprocess_logits_for_metrics" in read.advice) is evaluates
+    diagnosed = with_memory_phase(memory, job, {}, NOW)
+    assert ("It came behind step 100, where the program evaluates" in diagnosed.advice) is evaluates
+    assert ("preprocess_logits_for_metrics" in diagnosed.advice) is evaluates

@@ -99,6 +99,6 @@ def test_who_removed_a_missing_file_is_named_by_its_own_log(
         "Missing.",
         "Make it.",
     )
-    read = with_remover(cast(Engine, SimpleNamespace(scheduler=scheduler)), missing, watcher)
-    assert read.advice.startswith("It was there, and job 8 (base-mini) of ada removed step_120: `INFO removed") is removed
-    assert (read == missing) is not removed
+    diagnosed = with_remover(cast(Engine, SimpleNamespace(scheduler=scheduler)), missing, watcher)
+    assert diagnosed.advice.startswith("It was there, and job 8 (base-mini) of ada removed step_120: `INFO removed") is removed
+    assert (diagnosed == missing) is not removed

@@ -171,14 +171,14 @@ def on_some_nodes(states: Sequence[Mapping[str, Any]]) -> PartialCopy | None:
     return PartialCopy(str(answered[0]["path"]), lacking, holding) if holding and lacking else None
 
 
-def with_partial_copy(diagnosis: Diagnosis, copy: PartialCopy) -> Diagnosis:
+def with_partial_copy(diagnosis: Diagnosis, partial: PartialCopy) -> Diagnosis:
     """Return a diagnosis of a file that was put on some nodes only: its path is right, and what makes it has to run on each."""
-    later = [sentence for sentence in re.split(r"(?<=\.) ", diagnosis.advice) if copy.path not in sentence]
+    later = [sentence for sentence in re.split(r"(?<=\.) ", diagnosis.advice) if partial.path not in sentence]
     advice = (
         "Let the step that puts it there run on each node of the job, such as srun --ntasks-per-node=1 in front of it (what stands "
-        f"in a batch script without srun runs on the first node only), or read it from where all nodes see it: {copy.sentence}"
+        f"in a batch script without srun runs on the first node only), or read it from where all nodes see it: {partial.sentence}"
     )
-    return replace(diagnosis, summary=f"{diagnosis.summary} {copy.sentence}", advice=" ".join([advice, *later]))
+    return replace(diagnosis, summary=f"{diagnosis.summary} {partial.sentence}", advice=" ".join([advice, *later]))
 
 
 def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
