@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
 from assistant.content.reading import read_trusted
-from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, superseded
+from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, restarts_of, superseded
 from assistant.daemon.pass_result import PassResult
 from assistant.display import notice_line
 from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
@@ -50,8 +50,16 @@ Send = Callable[[Notice], None]
 
 
 def undecided(row: AuditRow, store: Store) -> bool:
-    """Tell whether a row opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause."""
-    if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
+    """Tell whether more of what a row tells is about to be known.
+
+    It opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause; or it ended one whose
+    restart failed, too, and has an incident of its own about which nothing is decided.
+    """
+    if row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
+        return False
+    if row.what == "incident.state" and row.outcome == IncidentState.ESCALATED:
+        return any(restart.state in (IncidentState.OPEN, IncidentState.DIAGNOSED) for restart in restarts_of(row.incident, store))
+    if row.what != "incident.opened":
         return False
     incident = store.incident(row.incident)
     is_unread = incident.job is not None and store.diagnosis(incident.id) is None

@@ -5,6 +5,7 @@ A notice is written when it is sent, so it says how things stand then; an approv
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
 from assistant.watch.outages import members_of, shared_by
 
-__all__ = ["Notice", "grouped", "notices", "superseded"]
+__all__ = ["Notice", "grouped", "notices", "restarts_of", "superseded"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ LONGEST = 6_000
 _CLAUSE = re.compile(r"(?<=[.;])\s+(?=\S)|(?<=:)\s+(?=[A-Z])")
 """Where a long line may be parted."""
 _GOES_ON = "  "
+_NUMBERS = re.compile(r"[\d_]+")
 MOST_OPEN = 1_000
 URGENT = "stop_restart"
 """The tool whose question cannot wait for the morning: each minute may cost a checkpoint."""
@@ -55,7 +57,7 @@ class Notice:
     title: str
     text: str
     fingerprint: str
-    """The same for the same thing happening again: a run that fails again for the same reason, after each restart."""
+    """The same for the same thing happening again: a run that fails again for the same reason with the same to be done."""
     incident: int | None = None
     owner: str = ""
     """Whom it is for, when it is for the owner of a job; empty: for the operators."""
@@ -132,8 +134,7 @@ def _is_told_by_cause(row: AuditRow, store: Store) -> bool:
     if row.outcome != IncidentState.ESCALATED or "restarted" not in store.stages(row.incident):
         return True
     # it failed of the same once more, and goes on as another member
-    later = [successor for successor in store.incidents(limit=MOST_OPEN) if successor.parent == row.incident]
-    return any(shared_by(store.events(successor.id)) == shared for successor in later)
+    return any(shared_by(store.events(successor.id)) == shared for successor in restarts_of(row.incident, store))
 
 
 def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
@@ -201,8 +202,9 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
     incident = store.incident(row.incident or 0)
     word = _end_word(state, incident, row.why or incident.note, store)
-    if not word:
-        return None
+    restarts = restarts_of(incident.id, store) if state is IncidentState.ESCALATED else []
+    if not word or any(restart.state is IncidentState.ESCALATED for restart in restarts):
+        return None  # the message about its failed restart says what both need, and knows more
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
@@ -228,13 +230,33 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
-    sentences = [note, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]
+    chain = _chain_words(incident, note, store) if about is About.ESCALATED else ""
+    sentences = [note, chain, *facts.moved, *facts.undrained, *_finding(diagnosis, facts), *_symptoms(incident, store), *advice]
     lines = [
         *_prose(sentences, _places(incident, store)),
         *_prose(node_remedies(diagnosis, facts.drained)),
         _more(incident),
     ]
-    return _notice(row, about, severity, title, lines, incident, reason, store)
+    need = f"{reason}{_digest(f'{open_advice} {note}')}" if about is About.ESCALATED else reason
+    return _notice(row, about, severity, title, lines, incident, need, store)
+
+
+def restarts_of(incident: int, store: Store) -> list[Incident]:
+    """Return the incidents about the restarts of an incident, the newest first."""
+    return [candidate for candidate in store.incidents(limit=MOST_OPEN) if candidate.parent == incident]
+
+
+def _chain_words(incident: Incident, note: str, store: Store) -> str:
+    """Return which job a failed restart is of, for whoever was told of nothing yet; empty where it is none or the note says so."""
+    before = store.incident(incident.parent) if incident.parent is not None else None
+    if before is None or before.job in (None, incident.job) or f"restart of job {before.job}" in note:
+        return ""
+    return f"job {incident.job} is the restart of job {before.job} (incident {before.id})"
+
+
+def _digest(text: str) -> str:
+    """Return a digest of what has to be done, the same for each attempt: without numbers, such as the ids of jobs."""
+    return f":{hashlib.sha256(_NUMBERS.sub('', text).encode()).hexdigest()[:12]}"
 
 
 def _end_word(state: IncidentState, incident: Incident, note: str, store: Store) -> str:
@@ -297,13 +319,14 @@ def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
     job, reason = call.arguments.get("job"), call.arguments.get("reason")
     incident = store.incident(call.incident) if call.incident is not None else None
     title = f"your job {job} failed: {reason}"
+    cause = f"{_root(incident, store) if incident is not None else job}{_digest(str(call.arguments.get('advice')))}"
     return Notice(
         row.id,
         About.OWNER,
         Severity.WARNING,
         _line(title),
         _body([*_prose(text.splitlines(), _places(incident, store)), f"more: nightshift incident report {call.incident}"]),
-        f"owner:{owner}:{reason}:{_root(incident, store) if incident is not None else job}",
+        f"owner:{owner}:{reason}:{cause}",
         call.incident,
         owner,
     )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from assistant.config.settings import NotifySettings, Severity, SinkSettings
+from assistant.daemon.delivery import DeliveryWorker
+from assistant.daemon.notifications import Notice
 from assistant.daemon.pass_result import PassResult
+from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import (
     Action,
@@ -25,6 +30,8 @@ from assistant.records import (
 from assistant.store import Store
 
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+NO_WAIT = NotifySettings(group_s=0)
+EVERYTHING = SinkSettings(Path("unused"), severity=Severity.INFO)
 
 
 def passed(clock: JumpingClock, **changed: object) -> PassResult:
@@ -48,6 +55,29 @@ def diagnosis(reason: str = "ecc_error", node: str = "node042") -> Diagnosis:
         step=120,
         spike_step=None,
     )
+
+
+class Place:
+    """A service that takes what it is given, or does not."""
+
+    def __init__(self) -> None:
+        self.took: list[Notice] = []
+        self.refuses = False
+
+    def __call__(self, notice: Notice) -> None:
+        if self.refuses:
+            raise Unavailable("the service is down")
+        self.took.append(notice)
+
+    @property
+    def titles(self) -> list[str]:
+        return [one.title for one in self.took]
+
+
+def courier(store: Store, place: Place, sink: SinkSettings = EVERYTHING, terms: NotifySettings = NO_WAIT) -> DeliveryWorker:
+    made = DeliveryWorker("ops", sink, terms, store, place)
+    made.begin()
+    return made
 
 
 class Night:

@@ -13,42 +13,15 @@ from assistant.config.settings import About, NotifySettings, Severity, SinkSetti
 from assistant.daemon.delivery import DeliveryWorker, Notifier
 from assistant.daemon.notifications import Notice, notices
 from assistant.engine.retry_policy import unproven_hang
-from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Job, JobState, Outcome, Verdict
 from assistant.store import Store
-from tests.daemon.night import NOON, Night, diagnosis, passed
-
-NO_WAIT = NotifySettings(group_s=0)
-EVERYTHING = SinkSettings(Path("unused"), severity=Severity.INFO)
+from tests.daemon.night import EVERYTHING, NO_WAIT, NOON, Night, Place, courier, diagnosis, passed
 
 
 @pytest.fixture
 def night(store: Store, clock: JumpingClock) -> Night:
     return Night(store, clock)
-
-
-class Place:
-    """A service that takes what it is given, or does not."""
-
-    def __init__(self) -> None:
-        self.took: list[Notice] = []
-        self.refuses = False
-
-    def __call__(self, notice: Notice) -> None:
-        if self.refuses:
-            raise Unavailable("the service is down")
-        self.took.append(notice)
-
-    @property
-    def titles(self) -> list[str]:
-        return [one.title for one in self.took]
-
-
-def courier(store: Store, place: Place, sink: SinkSettings = EVERYTHING, terms: NotifySettings = NO_WAIT) -> DeliveryWorker:
-    made = DeliveryWorker("ops", sink, terms, store, place)
-    made.begin()
-    return made
 
 
 def _told(store: Store) -> list[Notice]:
