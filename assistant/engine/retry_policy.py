@@ -95,12 +95,17 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
 
 def _stands_again(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
     """Return that a restart stands still where the attempt before had stood still, which no chance explains; empty where not so."""
-    before = store.incident(incident.parent) if incident.parent is not None else None
-    former = store.diagnosis(before.id) if before is not None and before.kind is EventKind.HANG else None
-    if before is None or former is None or former.step is None or (diagnosis.step or 0) > former.step:
+    before, former_step = incident, None
+    while before.parent is not None and former_step is None:  # a restart that made no step has none of its own
+        before = store.incident(before.parent)
+        former = store.diagnosis(before.id)
+        if before.kind is not EventKind.HANG or former is None:
+            return ""
+        former_step = former.step
+    if former_step is None or (diagnosis.step or 0) > former_step:
         return ""
     return (
-        f"job {incident.job} is the restart of job {before.job}, which stood still at step {former.step}, and makes no step past "
+        f"job {incident.job} is the restart of job {before.job}, which stood still at step {former_step}, and makes no step past "
         "that either: what comes back at the same step lies in the program or its data, and in no node. Compare what the ranks "
         "have before them there: numbers of samples or batches, the end of an epoch, who calls a collective or a barrier that "
         "others do not"

@@ -122,6 +122,19 @@ def test_a_job_that_was_ended_for_a_hang_is_never_said_to_go_on(tmp_path: Path, 
     assert incident.state is not IncidentState.CLOSED
 
 
+def test_nothing_is_awaited_of_a_restart_that_stands_still_where_the_job_before_stood(tmp_path: Path) -> None:
+    scene, job = standing(tmp_path, Mode.ACT)
+    scene.cluster.answers.clear()  # no stack can be read any more
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    passes(scene, 1200)
+    restart = scene.cluster.jobs()[-1]
+    later, first = scene.engine.store.incidents()
+    assert (restart.id, restart.state) == (later.job, JobState.RUNNING)
+    assert (first.state, later.state) == (IncidentState.ESCALATED, IncidentState.ESCALATED)
+    assert f"job {restart.id} stands still where job {job} did; incident {later.id} is about that job" in first.note
+    assert "which stood still at step 60" in later.note
+
+
 WAIT = "WARNING trl.extras.vllm_client: Server is not up yet at http://node01:8001/ (Connection refused). Retrying in 2 seconds..."
 
 

@@ -27,7 +27,7 @@ from assistant.engine.outcomes.settlement import (
 )
 from assistant.engine.outcomes.waiting_clients import serves_again, with_served_address
 from assistant.engine.report import COUNTED_OTHERWISE
-from assistant.engine.retry_policy import MOVED
+from assistant.engine.retry_policy import MOVED, STANDS_AGAIN
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.logs.tail import LogMark
@@ -118,6 +118,8 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     if ended.state is IncidentState.VERIFYING and restarted is not None and (stuck := _stuck(engine, restarted.job)):
         engine.store.mark_stage(incident.id, STUCK)
         return replace(ended, state=IncidentState.ESCALATED, note=f"the run does not go on: {stuck}")
+    if ended.state is IncidentState.VERIFYING and restarted is not None and (again := _hung_again(engine, incident, restarted)):
+        return replace(ended, state=IncidentState.ESCALATED, note=again, failed_job=restarted.job)
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
@@ -156,6 +158,14 @@ def _stuck(engine: Engine, job_id: str) -> str:
     """Return why a restarted job has not begun for too long; empty where it runs, or may begin yet."""
     job = next((listed for listed in engine.watcher.jobs if listed.id == job_id), None)
     return engine.requeues.stuck.overdue(engine, job) if job is not None else ""
+
+
+def _hung_again(engine: Engine, incident: Incident, restarted: _Restarted) -> str:
+    """Return that a restart hangs where the attempt before had hung, so that nothing of it is awaited; empty where it does not."""
+    own = _own_incident(engine, incident, restarted)
+    if own is None or own.state is not IncidentState.ESCALATED or STANDS_AGAIN not in engine.store.stages(own.id):
+        return ""
+    return f"not recovered: job {restarted.job} stands still where job {incident.job} did; incident {own.id} is about that job"
 
 
 def _stopped_if_wrong(
