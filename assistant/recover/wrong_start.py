@@ -376,7 +376,7 @@ def open_in(folder: Path, saves: Sequence[Checkpoint], proc: Path = Path("/proc"
         for number in _names(proc / pid / "fd"):
             try:
                 target = (proc / pid / "fd" / number).readlink()
-                if not is_of_saves(target, real, saves):
+                if not is_of_saves(target, real, saves) or _is_on_another_device(proc / pid / "fd" / number, real):
                     continue
                 info = (proc / pid / "fdinfo" / number).read_text()
                 flags = next((line.split()[1] for line in info.splitlines() if line.startswith("flags:")), "0")
@@ -386,6 +386,14 @@ def open_in(folder: Path, saves: Sequence[Checkpoint], proc: Path = Path("/proc"
             if int(flags, 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
                 return f"process {pid} ({name}) of this machine holds {target} open for writing"
     return ""
+
+
+def _is_on_another_device(file: Path, folder: Path) -> bool:
+    """Tell whether an open file lies elsewhere than its path says, as in a container that calls a folder of its own the same."""
+    try:
+        return file.stat().st_dev != folder.stat().st_dev
+    except OSError:
+        return False
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -94,6 +94,19 @@ def test_a_file_that_is_only_read_is_no_sign_of_a_writer(tmp_path: Path) -> None
     assert not held
 
 
+def test_a_container_that_calls_a_folder_of_its_own_the_same_is_no_writer(tmp_path: Path) -> None:
+    saves = [_save(tmp_path, "step_10")]
+    script = 'mount -t tmpfs none "$1" && exec 3> "$1/step_10" && echo ready && exec sleep 60'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as container:
+        ready = container.stdout.readline() if container.stdout is not None else ""
+        held = open_in(tmp_path, saves)
+        container.kill()
+    if not ready:
+        pytest.skip("no mount namespace can be made here")
+    assert not held
+
+
 @pytest.mark.parametrize(("changed", "seen"), [(590, False), (610, True), (90_000, False)])
 def test_a_lock_counts_when_it_is_later_than_the_end_of_the_attempt(changed: int, seen: bool, tmp_path: Path) -> None:
     (tmp_path / "train.lock").touch()
