@@ -91,7 +91,7 @@ def stand_aside(context: Context, job: str, paths: list[str]) -> dict[str, Any] 
 def setting_aside(context: Context, job: str, paths: list[str]) -> RenderedChange:
     """Return the renames."""
     changes = _moves_aside(context, context.scheduler.job(job), paths)
-    return RenderedChange(tuple(map(_line, changes)), "a restart would load them instead of the chosen one")
+    return RenderedChange(tuple(map(_line, changes)), "a restart would load them, or meet them where it saves that step again")
 
 
 @tool(risk=Risk.CHANGE, kind="set_aside")
