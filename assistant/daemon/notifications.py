@@ -90,16 +90,17 @@ def superseded(candidates: Sequence[Notice]) -> list[Notice]:
 
 
 def grouped(members: Sequence[Notice], row: int) -> Notice:
-    """Return one notice that stands for many: how many of what, and the worst of them line by line."""
+    """Return one notice that stands for many: how many of what, the worst line by line, and a lone call for a person in full."""
     counts = {about: sum(notice.about is about for notice in members) for about in About}
     parts = [f"{many} {_PLURAL[about]}" for about, many in counts.items() if many]
     worst = sorted(members, key=lambda notice: (-notice.severity.rank, notice.about is not About.APPROVAL, notice.row))
     lines = [f"{notice.title}: {notice.text.splitlines()[0]}" if notice.text else notice.title for notice in worst[:LISTED]]
-    if len(members) > LISTED:
-        lines.append(f"and {len(members) - LISTED} more")
+    title = f"{len(members)} things at once: {', '.join(parts)}"
+    if counts[About.ESCALATED] == 1 and worst[0].about is About.ESCALATED:
+        title, lines[:1] = f"{worst[0].title}; {title}", worst[0].text.splitlines()
+    lines += [f"and {len(members) - LISTED} more"] if len(members) > LISTED else []
     lines.append("all of them: nightshift incidents; nightshift approvals")
-    severity = worst[0].severity
-    return Notice(row, worst[0].about, severity, f"{len(members)} things at once: {', '.join(parts)}", _body(lines), f"group:{row}")
+    return Notice(row, worst[0].about, worst[0].severity, _line(title), _body(lines), f"group:{row}")
 
 
 _ELSEWHERE = "settled elsewhere"
@@ -255,7 +256,7 @@ def _chain_words(incident: Incident, note: str, store: Store) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return a digest of what has to be done, the same for each attempt: without numbers, such as the ids of jobs."""
+    """Return a digest of what has to be done, the same for each attempt: ids of jobs and other numbers do not count."""
     return f":{hashlib.sha256(_NUMBERS.sub('', text).encode()).hexdigest()[:12]}"
 
 
@@ -396,8 +397,7 @@ def _notice(
 def _subject(incident: Incident, store: Store) -> str:
     if incident.job is None:
         return incident.subject
-    events = store.events(incident.id)
-    name = next((str(event.detail["name"]) for event in events if event.detail.get("name")), "")
+    name = next((str(event.detail["name"]) for event in store.events(incident.id) if event.detail.get("name")), "")
     return f"job {incident.job}" + (f" ({name})" if name else "")
 
 

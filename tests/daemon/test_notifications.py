@@ -306,11 +306,12 @@ def test_many_at_once_become_one_message_with_the_worst_first(store: Store, nigh
             night.ends(incident, IncidentState.ESCALATED)
     to.deliver()
     (told,) = place.took
-    assert told.title == "41 things at once: 39 opened, 1 need a person, 1 wait for an approval"
+    lone = "job 30 (llm-7b) needs a person: ecc_error (incident 31)"
+    assert told.title == f"{lone}; 41 things at once: 39 opened, 1 need a person, 1 wait for an approval"
     assert told.severity is Severity.CRITICAL
     lines = told.text.splitlines()
-    assert "needs a person" in lines[0]
-    assert lines[1].startswith(f"approval {approval} waits")
+    assert (lines[0], "more: nightshift incident show 31" in lines) == ("it is over", True)
+    assert lines[lines.index("more: nightshift incident show 31") + 1].startswith(f"approval {approval} waits")
     assert lines[-2] == "and 16 more"
     to.deliver()
     assert len(place.took) == 1
