@@ -3,7 +3,8 @@
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
 What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
 `checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `ended_helpers`, `moved_servers`,
-`own_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its own script and settings: `job_sources`.
+`own_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its script, settings and edits: `job_sources` and
+`edited_files`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
         broken_record,
         changed_files,
         checkpoint_settings,
+        edited_files,
         ended_helpers,
         ended_servers,
         job_sources,
@@ -68,4 +70,5 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
         diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
         diagnosis = checkpoint_settings.with_checkpoint_settings(diagnosis, job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)
+        diagnosis = edited_files.with_edits(diagnosis, job, engine.scheduler, engine.checkpoint_folders, engine.clock.now())
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
