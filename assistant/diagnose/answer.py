@@ -21,6 +21,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.tracebacks import Episode
 from assistant.diagnose.weighing.external_findings import OF_THE_JOB
+from assistant.display import shorten
 from assistant.logs.compress import compress, ranges
 from assistant.logs.lines import Line
 from assistant.logs.prefix import masked, parse
@@ -154,7 +155,8 @@ def summary(
 ) -> str:
     """Return one sentence, and a second where the log could be read only in part."""
     on_nodes = f" on {', '.join(node.node for node in nodes)}" if nodes else ""
-    quoted = f": {cited[0].text.strip()[:180]} ({cited[0].file}:{cited[0].line})" if cited and cited[0].text.strip() else ""
+    text = shorten(cited[0].text.strip(), MOST_OF_LINE) if cited else ""
+    quoted = f": {text} ({cited[0].file}:{cited[0].line})" if text else ""
     after = f" after step {step}" if step is not None and reason.category != "none" else ""
     sentence = f"{reason.title}{on_nodes}{after}{quoted}"
     if why and not quoted:
@@ -186,6 +188,8 @@ def cut(text: str, most: int) -> str:
     return f"{text[: most - 3 - half].rstrip()} … {text[-half:].lstrip()}"
 
 
+MOST_OF_LINE = 180
+"""Characters of a cited line that a summary shows."""
 LINES_AROUND = 8
 """Lines kept before and after each cited one."""
 MOST_OF_EVIDENCE = 20_000

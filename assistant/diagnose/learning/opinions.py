@@ -16,10 +16,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason
-from assistant.diagnose.answer import advice
+from assistant.diagnose.answer import MOST_OF_LINE, advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.candidate_lines import PLAIN, CandidateLine, candidate_lines, message_of, spoken_for
 from assistant.diagnose.weighing.rivals import rival_of_rules
+from assistant.display import shorten
 from assistant.llm.embedded import words_of
 from assistant.ports import Describer, Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
@@ -100,7 +101,7 @@ def _answer(
         rivals=(before, *thought)[:3],
         summary=(
             f"{reason.title}, says the language model {model}; no rule knows the line: "
-            f"{first.text.strip()[:180]} ({first.file}:{first.line})."
+            f"{shorten(first.text.strip(), MOST_OF_LINE)} ({first.file}:{first.line})."
         ),
         advice=f"Look at the lines cited before anything is done. {reason.remedy}",
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role, Signature, reasons
-from assistant.diagnose.answer import advice
+from assistant.diagnose.answer import MOST_OF_LINE, advice
 from assistant.diagnose.case import Case, Label
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Curves, Knowledge, calibrated, curves, fitted, share_right_at
@@ -30,6 +30,7 @@ from assistant.diagnose.weighing.findings import SYMPTOMS
 from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.diagnose.weighing.rivals import rival_of_rules
 from assistant.diagnose.weighing.weighing import KERNEL_EARLY
+from assistant.display import shorten
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.features import places
@@ -215,7 +216,7 @@ def _answer(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason], 
         )[:2],
         summary=(
             f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
-            f"{first.text.strip()[:180]} ({first.file}:{first.line})."
+            f"{shorten(first.text.strip(), MOST_OF_LINE)} ({first.file}:{first.line})."
         ),
         advice=advice(reason, reason.action, ()),
         step=diagnosis.step,
