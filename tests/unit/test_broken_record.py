@@ -69,6 +69,29 @@ def test_no_line_is_blamed_that_the_parser_does_not_refuse_with_the_same_words(c
     assert with_broken_record(diagnosis, job) == diagnosis
 
 
+@pytest.mark.parametrize(("end", "cut_short"), [(b'{"a": "b', True), (b'{"a": "b\n', False), (b'{"a": "b\n' + GOOD, False)])
+def test_a_file_whose_last_line_has_no_end_is_cut_short_and_has_to_be_copied_again(
+    end: bytes, cut_short: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "p1.jsonl").write_bytes(GOOD * 3 + end)
+    error = "json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 7 (char 6)"
+    if not cut_short:
+        error = error.replace("Unterminated string starting at", "Invalid control character at").replace("7 (char 6)", "9 (char 8)")
+    diagnosis, job = failed(tmp_path, "reading p1.jsonl\n", error=error)
+    advice = with_broken_record(diagnosis, job).advice
+    assert f"Line 4 of {tmp_path / 'p1.jsonl'}" in advice
+    assert ("the file is cut short. Copy it from where it came from" in advice) is cut_short
+    assert ("leave it out" in advice) is not cut_short
+
+
+def test_what_a_list_beside_a_file_that_is_cut_short_says_of_it_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "p1.jsonl").write_bytes(GOOD * 3 + b'{"a": "b')
+    (tmp_path / "MANIFEST.tsv").write_text("p0.jsonl\t90\t10\np11.jsonl\t1\t1\np1.jsonl\t90\t10\n")
+    error = "json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 7 (char 6)"
+    diagnosis, job = failed(tmp_path, "reading p1.jsonl\n", error=error)
+    assert "MANIFEST.tsv there says of it: `p1.jsonl\t90\t10`." in with_broken_record(diagnosis, job).advice
+
+
 def test_what_may_be_mended_by_a_restart_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "p1.jsonl").write_bytes(BAD)
     diagnosis, job = failed(tmp_path, "reading p1.jsonl\n")

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.display import shorten
 from assistant.errors import InputError, MalformedContent, NightshiftError
 from assistant.records import Action, Diagnosis, Job
 from assistant.recover.joblog import log_lines
@@ -25,6 +26,9 @@ MOST_FILES, MOST_NAMES = 12, 2_000
 MOST_BYTES = 64 << 20
 """Of a file; what stands behind them is not read."""
 LONGEST_RECORD = 1 << 20
+MANIFEST = re.compile(r"manifest|checksum|md5|sha\d|sizes|index", re.IGNORECASE)
+"""In the names of lists that say of files how large they are, or what their checksums are."""
+MANIFEST_BYTES, MOST_OF_ROW = 256 << 10, 160
 JSON_ERROR = re.compile(
     r"JSONDecodeError: (?P<words>(?P<complaint>.{1,100}?): line \d{1,9} column (?P<column>\d{1,9})(?: \(char \d{1,12}\))?)"
 )
@@ -48,10 +52,20 @@ class BrokenRecord(NamedTuple):
     complaint: str
     more: int = 0
     """Lines behind it that are refused too."""
+    breaks_off: bool = False
+    """Whether it is the last line of its file and has no end: the file is cut short."""
+    manifest: str = ""
+    """What a list beside a file that is cut short says of it, as a sentence with a space before it; empty where none names it."""
 
     @property
     def sentence(self) -> str:
         """What people are told."""
+        if self.breaks_off:
+            return (
+                f"Line {self.line} of {self.path}, its last, breaks off without an end of line ({self.complaint}): the file is cut "
+                "short. Copy it from where it came from, or write it anew, and compare its size and number of lines with those "
+                f"there; to leave the line out would leave out all that is missing behind it, too.{self.manifest}"
+            )
         further = f"; {self.more} more lines of it are refused too" if self.more else ""
         return (
             f"Line {self.line} of {self.path} cannot be parsed ({self.complaint}){further}: "
@@ -156,7 +170,23 @@ def broken_json(path: Path, words: str, complaint: str) -> BrokenRecord | None:
     ]
     if not numbers or (path.suffix == ".json" and len(refusals) > len(lines) // 2):
         return None
-    return BrokenRecord(path, numbers[0], complaint, len([number for number, _ in refusals if number > numbers[0]]))
+    breaks_off = numbers[0] == len(lines) and len(lines) > 1 and len(content) < MOST_BYTES
+    more = len([number for number, _ in refusals if number > numbers[0]])
+    return BrokenRecord(path, numbers[0], complaint, more, breaks_off, manifest_words(path) if breaks_off else "")
+
+
+def manifest_words(path: Path) -> str:
+    """Return what a list of sizes or checksums in the folder of a file says of it, as a sentence; empty where none names it."""
+    try:
+        lists = [entry for entry in list_folder(path.parent, MOST_NAMES) if MANIFEST.search(entry.name) and entry.name != path.name]
+        for entry in sorted(lists)[:MOST_FILES]:
+            texts = read_start(entry, MANIFEST_BYTES).decode("utf-8", "replace").splitlines()
+            row = next((text.strip() for text in texts if path.name in re.split(r"[\s,;:\"'*/]+", text)), "")
+            if row:
+                return f" {entry.name} there says of it: `{shorten(row, MOST_OF_ROW)}`."
+    except (OSError, InputError):
+        pass
+    return ""
 
 
 def _refusal(line: bytes) -> str | None:
