@@ -35,7 +35,7 @@ from assistant.logs.declared import (
     shown_pattern,
 )
 from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
-from assistant.logs.tail import LogMark, end_of_attempt_before, first_own_byte
+from assistant.logs.tail import LogMark, end_of_attempt_before, first_dated_byte, first_own_byte
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
 
@@ -449,6 +449,8 @@ def _behind_mark(job: Job, file: LogFile, pattern: LogPattern, marks: Sequence[L
     if pattern.origin in WRITTEN_BY_SLURM and begin < file.size_bytes:
         # the mark is as old as the last look: what ended the attempt before was written later
         begin = max(begin, end_of_attempt_before(job, file.path, dated=True) or 0)
+    if begin < file.size_bytes and file.written is not None:
+        begin = max(begin, first_dated_byte(job, file.path, begin, file.written) or 0)
     return replace(file, begin=begin, note=f"what stands behind byte {begin:,} is this attempt's" if begin else "")
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from assistant.errors import InputError
 from assistant.linear_patterns import typed_pattern
 from assistant.logs.lines import Line, clean, clean_lines, strip_ansi
+from assistant.logs.prefix import times_of, year_of
 from assistant.logs.reading import LONGEST_LINE, blocks, open_log
 from assistant.records import Job
 from assistant.untrusted import list_folder, open_regular, read_end_from
@@ -317,6 +318,10 @@ REQUEUE_BYTES = 8 << 20
 """Of the end of a file in which lines of requeues are looked for."""
 ROUNDED = timedelta(seconds=1)
 """Slurm tells whole seconds."""
+DATED_BYTES = 8 << 20
+"""Of the end of a file whose lines are asked for their times."""
+ZONE_US, WRITTEN_US, DAY_US = 15 * 60_000_000, 60_000_000, 26 * 3600_000_000
+"""Zones differ by whole quarters of an hour, within a day; the last line with a time is as old as the file, within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +394,40 @@ def end_of_attempt_before(job: Job, path: Path, *, dated: bool = False) -> int |
         return ends[job.attempt - 1][1]
     before = [end for at, end in ends if job.started is not None and at <= job.started + ROUNDED]
     return before[-1] if before else None
+
+
+def first_dated_byte(job: Job, path: Path, begin: int, written: datetime) -> int | None:
+    """Return the byte of the first line that is dated in a job's attempt, where all behind it are; None where no dates tell.
+
+    The zone of the dates is not written beside them: it follows from the last line, which is as old as the file.
+
+    Args:
+        job: Whose last attempt is meant.
+        path: A file that is appended to.
+        begin: From where on it is looked through.
+        written: When the file was last written.
+    """
+    if job.started is None:
+        return None
+    try:
+        raw, first = read_end_from(path, begin, DATED_BYTES)
+    except (OSError, InputError):
+        return None
+    lines = raw.splitlines(keepends=True)
+    times = [int(time) for time in times_of(lines)]
+    dated = [place for place, time in enumerate(times) if time and year_of(time) is not None]
+    if not dated:
+        return None
+    apart = int(written.timestamp() * 1_000_000) - times[dated[-1]]
+    zone = round(apart / ZONE_US) * ZONE_US
+    if abs(apart - zone) > WRITTEN_US or abs(zone) > DAY_US:
+        return None
+    start = int((job.started - ROUNDED).timestamp() * 1_000_000) - zone
+    own = [place for place in dated if times[place] >= start]
+    if own != dated[len(dated) - len(own) :]:
+        return None  # dates go back: two programs write into it, or a clock was set
+    place = own[0] if own else len(lines)
+    return first + sum(len(line) for line in lines[:place]) if place != dated[0] else None
 
 
 def _local_time(text: str) -> datetime | None:

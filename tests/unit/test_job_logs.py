@@ -271,3 +271,42 @@ def test_of_console_outputs_that_name_no_job_only_a_single_one_is_read_and_prove
     assert (file.path, file.sure) == (first, False)
     wandb_run(tmp_path, "bb", "step 1\n")
     assert not job_logs(job).readable
+
+
+OWN = "12:00:{:02d},5 step {} loss nan\n"
+
+
+@pytest.mark.parametrize(
+    ("zone_h", "texts", "own"),
+    [
+        (
+            0,
+            [
+                "11:57:00,1 step 350 loss nan\n",
+                "warning\n",
+                "11:58:00,2 step 395 loss nan\n",
+                *map(OWN.format, (9, 20), (330, 335)),
+            ],
+            3,
+        ),
+        (9, ["11:58:00,2 step 395 loss nan\n", "12:00:30,5 step 330 loss nan\n"], 1),
+        (0, ["11:58:00,2 step 395 loss nan\n", "12:00:30,5 step 330 loss 1\n", "11:58:01,2 step 400 loss 1\n"], 0),  # two writers
+        (0, ["step 395 loss nan\n", "step 330 loss nan\n"], 0),
+        (0, ["12:00:20,5 step 330 loss 1\n", "12:00:30,5 step 335 loss 1\n"], 0),
+    ],
+)
+def test_lines_that_the_attempt_before_wrote_behind_the_mark_are_known_by_their_dates(
+    zone_h: int, texts: list[str], own: int, tmp_path: Path
+) -> None:
+    def dated(text: str) -> str:
+        if not text[:1].isdigit():
+            return text
+        at = datetime.fromisoformat(f"{START:%Y-%m-%d} {text[:8]}") + timedelta(hours=zone_h)
+        return f"{at:%Y-%m-%d %H:%M:%S}{text[8:]}"
+
+    job = job_in(tmp_path, log=tmp_path / "train.log", appends=True)
+    first = "step 300 loss 1\n"
+    log = write(tmp_path / "train.log", first + "".join(map(dated, texts)), START + timedelta(seconds=31))
+    mark = LogMark(str(log), log.stat().st_ino, len(first), START - timedelta(minutes=5))
+    (file,) = job_logs(job, marks=[mark]).readable
+    assert log.read_text()[file.begin :] == "".join(map(dated, texts[own:]))
