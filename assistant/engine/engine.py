@@ -445,7 +445,7 @@ class Engine:
         values = retry_policy.situation_of(self.store, incident, diagnosis, job)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            way = partial(retry_policy.as_the_same_job, self.scheduler)
+            way = partial(retry_policy.before_restart, self.store, self.scheduler, incident)
             ended = run_playbook(incident, playbook, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
             ended = verified_end(self, incident, diagnosis, ended, by=by or f"playbook:{playbook.name}")
         except Parked as parked:

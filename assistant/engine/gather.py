@@ -23,10 +23,11 @@ from assistant.diagnose.weighing.training_failure import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
+from assistant.ports import Scheduler
 from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind, Whereabouts
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.directives import gpu_hours
-from assistant.recover.identity import restart_of
+from assistant.recover.identity import RESTARTS, restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
 from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
 from assistant.schedulers.slurm_jobs import killer_in
@@ -173,6 +174,19 @@ def _logs(store: Store, incident: Incident, job: Job | None) -> JobLogs | None:
     text = "\n".join([*(file.described() for file in logs.files), *logs.problems]) or "no log is known"
     store.add_evidence(incident.id, LOGS, text[:KEPT_CHARACTERS], {**noted(logs, store.clock.now()), "account": job.account})
     return logs
+
+
+def keep_log_ends(store: Store, scheduler: Scheduler, incident: Incident) -> None:
+    """Keep how long the logs of a job are that was still running when it was looked at: its restart may append to them."""
+    notes = [evidence for evidence in store.evidence(incident.id) if evidence.source == LOGS]
+    if incident.job is None or not notes or any(call.tool in RESTARTS for call in store.calls(incident.id)):
+        return
+    try:
+        job = scheduler.job(incident.job)
+    except (ToolError, Unavailable):
+        return
+    if job.over is not None and notes[-1].at <= job.over:
+        _logs(store, incident, job)
 
 
 def _keep_unread(store: Store, incident: Incident, case: Case, why: str) -> None:

@@ -13,12 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from assistant.engine.gather import keep_log_ends
 from assistant.engine.intake import UNPROVEN
 from assistant.errors import ToolError
 from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, JobState, Verdict
 from assistant.recover.directives import Budget, failing_step, fingerprint, made_progress, refuted
+from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Wanted
 from assistant.recover.restart import live_double
 from assistant.recover.situation import situation
@@ -229,6 +231,17 @@ def as_the_same_job(scheduler: Scheduler, request: Wanted) -> Wanted:
         name: value for name, value in request.arguments.items() if name in argument_names
     }
     return replace(request, tool="requeue_ended_job", arguments=arguments)
+
+
+def before_restart(store: Store, scheduler: Scheduler, incident: Incident, request: Wanted) -> Wanted:
+    """Return the call of `as_the_same_job`; before a restart it is kept how long the logs are, to which it may append.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if request.tool in RESTARTS:
+        keep_log_ends(store, scheduler, incident)
+    return as_the_same_job(scheduler, request)
 
 
 HELD_BY_BREAKER, TAKEN_UP_BY_PERSON = "held", "taken_up"
