@@ -30,7 +30,7 @@ from assistant.engine.intake import hand_over, open_or_join
 from assistant.engine.learning import confirm_recovered
 from assistant.engine.node_ledger import record_in_ledger, with_patterns
 from assistant.engine.outages import Outages, Turn, tried_by_restart
-from assistant.engine.outcomes import settlement
+from assistant.engine.outcomes import failed_restarts, settlement
 from assistant.engine.outcomes.completed_jobs import (
     CompletedJobs,
     GoodRuns,
@@ -143,7 +143,7 @@ class Engine:
         if not new:
             return retry_policy.proven_since(self.store, incident, event)
         self.store.mark_stage(incident.id, "opened")
-        if settled := settlement.stopped_here(self.store, incident, event):
+        if settled := failed_restarts.stopped_here(self.store, incident, event):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return self.store.incident(incident.id)
         logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
@@ -398,7 +398,7 @@ class Engine:
         if turn.settled:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=turn.settled)
             return False
-        over = settlement.lost_training(self, incident, job) or settlement.wrong_start_before(self.store, incident)
+        over = settlement.lost_training(self, incident, job) or failed_restarts.wrong_start_before(self.store, incident)
         client = client_turn(self, incident, diagnosis, job) if by is None and not turn.note else ClientTurn()
         over = over or client.over or (waiting_job(self, incident, job) if client == ClientTurn() else "") or turn.over
         if not client.waits and (over := over or still_runs(self, incident, job, diagnosis)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.outcomes.settlement import WRONG_START
+from assistant.engine.outcomes.failed_restarts import WRONG_START
 from assistant.records import IncidentState, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import last_healthy
 from assistant.recover.checkpoints.search import CheckpointSearch, folder_moves, search_checkpoints

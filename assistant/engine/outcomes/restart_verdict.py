@@ -16,18 +16,20 @@ from assistant.content.playbooks import DRIVER
 from assistant.diagnose.readers.runs import same_counter
 from assistant.engine.outages import PASSED
 from assistant.engine.outcomes.completed_jobs import failure_behind
-from assistant.engine.outcomes.pending_jobs import STUCK
-from assistant.engine.outcomes.restart_cost import lost_words, saves_of
-from assistant.engine.outcomes.settlement import (
+from assistant.engine.outcomes.failed_restarts import (
     WRONG_START,
     awaits_other_incident,
+    hung_again,
     is_being_stopped,
-    settled_elsewhere,
+    is_losing,
     stop_wrong_start,
 )
+from assistant.engine.outcomes.pending_jobs import STUCK
+from assistant.engine.outcomes.restart_cost import lost_words, saves_of
+from assistant.engine.outcomes.settlement import settled_elsewhere
 from assistant.engine.outcomes.waiting_clients import serves_again, with_served_address
 from assistant.engine.report import COUNTED_OTHERWISE
-from assistant.engine.retry_policy import MOVED, STANDS_AGAIN
+from assistant.engine.retry_policy import MOVED
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.logs.tail import LogMark
@@ -118,13 +120,13 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     if ended.state is IncidentState.VERIFYING and restarted is not None and (stuck := _stuck(engine, restarted.job)):
         engine.store.mark_stage(incident.id, STUCK)
         return replace(ended, state=IncidentState.ESCALATED, note=f"the run does not go on: {stuck}")
-    if ended.state is IncidentState.VERIFYING and restarted is not None and (again := _hung_again(engine, incident, restarted)):
+    child = _own_incident(engine, incident, restarted) if restarted is not None else None
+    if ended.state is IncidentState.VERIFYING and restarted is not None and (again := hung_again(engine.store, incident, child)):
         return replace(ended, state=IncidentState.ESCALATED, note=again, failed_job=restarted.job)
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
     verdict = with_served_address(engine, incident, restarted.job, _verdict(engine, incident, diagnosis, restarted))
-    child = _own_incident(engine, incident, restarted)
     if child is not None and verdict.standing is not Standing.RECOVERED:
         note = f"not recovered: {verdict.note}; incident {child.id} is about that job"
         return replace(ended, state=IncidentState.ESCALATED, note=note, failed_job=restarted.job)
@@ -160,14 +162,6 @@ def _stuck(engine: Engine, job_id: str) -> str:
     return engine.requeues.stuck.overdue(engine, job) if job is not None else ""
 
 
-def _hung_again(engine: Engine, incident: Incident, restarted: _Restarted) -> str:
-    """Return that a restart hangs where the attempt before had hung, so that nothing of it is awaited; empty where it does not."""
-    own = _own_incident(engine, incident, restarted)
-    if own is None or own.state is not IncidentState.ESCALATED or STANDS_AGAIN not in engine.store.stages(own.id):
-        return ""
-    return f"not recovered: job {restarted.job} stands still where job {incident.job} did; incident {own.id} is about that job"
-
-
 def _stopped_if_wrong(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, restarted: _Restarted, by: str
 ) -> Ended | None:
@@ -177,15 +171,19 @@ def _stopped_if_wrong(
         job = engine.scheduler.job(restarted.job)
     except ToolError:
         return None  # forgotten: nothing of it runs
-    due = verdict.proof and job.state is JobState.RUNNING
+    due, own = verdict.proof and job.state is JobState.RUNNING, _own_incident(engine, incident, restarted)
     if restarted.call is None or not (due or is_being_stopped(engine.store, incident)):
+        if restarted.call is not None and ended.state is IncidentState.ESCALATED and is_losing(engine.store, job, own):
+            return replace(
+                ended, state=IncidentState.VERIFYING, note=f"{ended.note}; awaits whether that stays so", failed_job=None
+            )
         if restarted.call is None or ended.state is not IncidentState.VERIFYING or not verdict.complete:
             return None
         engine.store.mark_stage(incident.id, WRONG_START)
         # whoever waits until it is past the step where the last attempt ended may lose each checkpoint before that
         note = f"not recovered: {verdict.note}. That is no proof: look whether it saves over the checkpoints of its run"
         return replace(ended, state=IncidentState.ESCALATED, note=f"{note}, and if it does, end it: scancel {job.id}")
-    if due and (note := awaits_other_incident(verdict, _own_incident(engine, incident, restarted))):
+    if due and (note := awaits_other_incident(verdict, own)):
         return replace(ended, state=IncidentState.VERIFYING, note=note, failed_job=None)
     return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict, by)
 
