@@ -34,7 +34,7 @@ from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.variable import OPEN
-from assistant.recover.saved_progress import points_by_epoch
+from assistant.recover.saved_progress import logged_saves, points_by_epoch
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, loss_words, plain_start_words, start_losses
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
@@ -84,7 +84,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         else:
             place, saves = search.place, search.inventory
         lost = lost_from(job_record, lambda: saves)
-        saves = _refused_from(saves, lost, log_points(job_record))
+        saves = refused_from_log(job_record, saves)
         doubt = "; ".join(part for part in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if part)
     return {
         "folder": str(place.folder),
@@ -166,7 +166,7 @@ def choose_checkpoint(
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(job_record)
-    saves = _refused_from(saves, lost_from(job_record, lambda: saves), points)
+    saves = refused_from_log(job_record, saves)
     now, live = context.clock.now(), not job_record.state.ended
     with reading_as(job_record.account):
         if which == "last":
@@ -222,8 +222,9 @@ def choose_checkpoint(
 
 def checkpoint_before(context: Context, job: Job, inventory: Inventory, step: int, margin: int) -> Choice:
     """Return the newest healthy checkpoint of a job that was saved at least so many steps before a step."""
-    epoch = _epoch_of(log_points(job), step - margin)
-    return before_step(inventory, step, now=context.clock.now(), margin=margin, live=not job.state.ended, epoch=epoch)
+    epoch, logged = _epoch_of(log_points(job), step - margin), logged_saves(job, inventory)
+    now, live = context.clock.now(), not job.state.ended
+    return before_step(inventory, step, now=now, margin=margin, live=live, epoch=epoch, logged=logged)
 
 
 def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
@@ -262,10 +263,11 @@ def lost_from(job: Job, saves: Callable[[], Inventory | None] = lambda: None) ->
     spike = find_spike(points)
     if spike is None or not math.isnan(spike.height) or spike.counted:
         return None
-    return spike.step if sum(point.line >= spike.line for point in points) >= FEWEST_LOST else None
+    step, line = (spike.rise.lost_step, spike.rise.lost_line) if spike.rise is not None else (spike.step, spike.line)
+    return step if sum(point.line >= line for point in points) >= FEWEST_LOST else None
 
 
-def _refused_from(inventory: Inventory, step: int | None, points: Sequence[MetricPoint]) -> Inventory:
+def _refused_from(inventory: Inventory, step: int | None, points: Sequence[MetricPoint], logged: Mapping[str, int]) -> Inventory:
     """Return an inventory in which nothing that was saved from a step on may be loaded: its weights are lost as well."""
     if step is None:
         return inventory
@@ -273,7 +275,7 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
     reason = f"after the loss was no number any more, from step {step} on"
 
     def judged(checkpoint: Checkpoint) -> Checkpoint:
-        if is_before(checkpoint, step, epoch):
+        if is_before(checkpoint, step, epoch, logged):
             return checkpoint
         may_be = "" if counts_steps(checkpoint.format, checkpoint.path.name) else "counts no steps, and may have been "
         problems = (*(() if checkpoint.undecided else checkpoint.problems), f"{may_be}saved {reason}")
@@ -339,7 +341,7 @@ def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
 
 def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
     """Return what a folder holds, in which nothing that was saved behind lost weights may be loaded."""
-    return _refused_from(inventory, lost_from(job, lambda: inventory), log_points(job))
+    return _refused_from(inventory, lost_from(job, lambda: inventory), log_points(job), logged_saves(job, inventory))
 
 
 def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import stat
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 from assistant.errors import InputError, NightshiftError, ToolError, UnreadableFile
+from assistant.logs.metrics import metric_points
 from assistant.logs.spikes import is_no_number
 from assistant.logs.tail import LogMark
 from assistant.ports import Scheduler
@@ -28,6 +30,7 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS
+from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.joblog import counted_lines, counted_points, log_lines, log_points
 from assistant.recover.source.reruns import is_log, skips_what_is_there
@@ -45,11 +48,13 @@ from assistant.untrusted import (
 )
 
 __all__ = [
-    "FEWEST_PIECES", "EpochPace", "NewPieces", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "loss_of_lines",
-    "new_pieces", "own_saves", "pieces_made", "points_by_epoch", "saved_progress", "steps_between",
+    "FEWEST_PIECES", "EpochPace", "NewPieces", "SavedProgress", "by_saves", "epoch_pace", "logged_epoch", "logged_saves",
+    "loss_of_lines", "new_pieces", "own_saves", "pieces_made", "points_by_epoch", "saved_progress", "steps_between",
 ]  # fmt: skip
 
 FEWEST_SAVES = 3
+MOST_CHARACTERS = 4_000
+"""Of a line that tells of a save."""
 
 
 STATE_FILE = "trainer_state.json"
@@ -150,6 +155,38 @@ def saved_progress(
         return None
     loss = loss_of_lines(before, after, chosen_step=chosen_step, ended=job.state.ended)
     return SavedProgress(max(save.step for save in later), min(save.saved_at for save in later), loss)
+
+
+_STEP_WORDS = re.compile(r"\b(?:global[_ ]?)?(?:step|iteration|iter)s?\b[ =:#]{0,3}(\d{1,12})\b", re.IGNORECASE)
+
+
+def logged_saves(job: Job, saves: Inventory) -> dict[str, int]:
+    """Return the steps at which the log tells that checkpoints were saved whose names count no steps, by these names.
+
+    A line that names a checkpoint and no step came before the next step that was logged: that one counts, which is never too early.
+
+    Args:
+        job: Its last attempt is meant.
+        saves: What it saved.
+    """
+    names = {save.path.name for save in saves.checkpoints if not counts_steps(save.format, save.path.name)}
+    if not names:
+        return {}
+    lines = log_lines(job)
+    points, steps = metric_points(lines), {}
+    numbers = [point.line for point in points]
+    pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})(?![\w.-])")
+    for line in lines:
+        match = pattern.search(line.text) if len(line.text) <= MOST_CHARACTERS else None
+        if match is None or not says_saved([line.text]):
+            continue
+        step_words = _STEP_WORDS.search(line.text.replace(match[0], ""))
+        place = bisect_right(numbers, line.number)
+        if step_words is not None:
+            steps[match[0]] = int(step_words[1])
+        elif place < len(points):
+            steps[match[0]] = points[place].step
+    return steps
 
 
 def own_saves(checkpoints: Sequence[Checkpoint], job: Job) -> list[Checkpoint]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
@@ -385,7 +386,14 @@ def last_healthy(inventory: Inventory, *, now: datetime, live: bool = False) -> 
 
 
 def before_step(
-    inventory: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False, epoch: int | None = None
+    inventory: Inventory,
+    step: int,
+    *,
+    now: datetime,
+    margin: int = 0,
+    live: bool = False,
+    epoch: int | None = None,
+    logged: Mapping[str, int] = MappingProxyType({}),
 ) -> Choice:
     """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike.
 
@@ -396,19 +404,23 @@ def before_step(
         margin: Steps before it.
         live: Whether the job may still be writing.
         epoch: Number of the epoch of that step, as the log says it; None where it does not.
+        logged: Steps at which the log tells of saves, by the names of checkpoints that count none.
     """
-    early = [checkpoint for checkpoint in inventory.checkpoints if is_before(checkpoint, step - max(margin, 1) + 1, epoch)]
+    end = step - max(margin, 1) + 1
+    early = [checkpoint for checkpoint in inventory.checkpoints if is_before(checkpoint, end, epoch, logged)]
     return _newest_healthy(inventory, early, now=now, live=live)
 
 
-def is_before(checkpoint: Checkpoint, step: int, epoch: int | None) -> bool:
+def is_before(checkpoint: Checkpoint, step: int, epoch: int | None, logged: Mapping[str, int] = MappingProxyType({})) -> bool:
     """Tell whether a checkpoint was surely saved before a step.
 
     One that counts epochs is where two begin behind it at least: names and logs may count them from 0 or from 1. One that counts
-    neither steps nor epochs never is.
+    neither steps nor epochs is where the log tells the step of its save.
     """
     if counts_steps(checkpoint.format, checkpoint.path.name):
         return checkpoint.step < step
+    if checkpoint.path.name in logged:
+        return logged[checkpoint.path.name] < step
     counts_epochs = checkpoint.format == Format.EPOCHS or says_epoch(checkpoint.path.name)
     return counts_epochs and epoch is not None and checkpoint.step <= epoch - FEWEST_EPOCHS
 
