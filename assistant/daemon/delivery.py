@@ -22,9 +22,10 @@ from urllib.parse import quote
 
 from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
 from assistant.content.reading import read_trusted
-from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, restarts_of, superseded
+from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, superseded
 from assistant.daemon.pass_result import PassResult
 from assistant.display import notice_line
+from assistant.engine.intake import chain_of
 from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
 from assistant.records import EventKind, Incident, IncidentState
 from assistant.redact import Mask, redact
@@ -40,6 +41,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 900.0
 LOOK_S = 1.0
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
+UNDECIDED = (IncidentState.OPEN, IncidentState.DIAGNOSED, IncidentState.RECOVERING, IncidentState.VERIFYING)
+"""States of an incident of which more is about to be known."""
 CONTINUED_REASONS = frozenset({"time_limit", "preempted", "cancelled"})
 """Ends after which a run often goes on by itself: as the next job of a chain, or queued again by Slurm."""
 CONTINUES_WITHIN = timedelta(seconds=20)
@@ -52,13 +55,13 @@ Send = Callable[[Notice], None]
 def undecided(row: AuditRow, store: Store) -> bool:
     """Tell whether more of what a row tells is about to be known.
 
-    It opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause; or it ended one whose
-    restart failed, too, and has an incident of its own about which nothing is decided.
+    It opened an incident that is being diagnosed, or may still turn out to be one of many of the same cause; or it ended one of a
+    chain in which nothing is decided yet about a restart that failed, or about the incident whose restart its job was.
     """
     if row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
         return False
     if row.what == "incident.state" and row.outcome == IncidentState.ESCALATED:
-        return any(restart.state in (IncidentState.OPEN, IncidentState.DIAGNOSED) for restart in restarts_of(row.incident, store))
+        return any(other.state in UNDECIDED for other in chain_of(store.incident(row.incident), store))
     if row.what != "incident.opened":
         return False
     incident = store.incident(row.incident)

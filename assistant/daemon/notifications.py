@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
-from assistant.engine.intake import UNPROVEN, note_of
+from assistant.engine.intake import UNPROVEN, chain_of, is_told_by, note_of, restarts_of
 from assistant.engine.node_remedy import node_remedies
 from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
 from assistant.errors import UsageError
@@ -26,7 +26,7 @@ from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
 from assistant.watch.outages import members_of, shared_by
 
-__all__ = ["Notice", "grouped", "notices", "restarts_of", "superseded"]
+__all__ = ["Notice", "grouped", "notices", "superseded"]
 
 logger = logging.getLogger(__name__)
 
@@ -203,9 +203,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
     incident = store.incident(row.incident or 0)
     word = _end_word(state, incident, row.why or incident.note, store)
-    restarts = restarts_of(incident.id, store) if state is IncidentState.ESCALATED else []
-    if not word or any(restart.state is IncidentState.ESCALATED for restart in restarts):
-        return None  # the message about its failed restart says what both need, and knows more
+    if not word or (state is IncidentState.ESCALATED and any(is_told_by(incident, other) for other in chain_of(incident, store))):
+        return None  # the message about the other end of the restart says what both need, and knows more
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
@@ -240,11 +239,6 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     ]
     need = f"{reason}{_digest(f'{open_advice} {note}')}" if about is About.ESCALATED else reason
     return _notice(row, about, severity, title, lines, incident, need, store)
-
-
-def restarts_of(incident: int, store: Store) -> list[Incident]:
-    """Return the incidents about the restarts of an incident, the newest first."""
-    return [candidate for candidate in store.incidents(limit=MOST_OPEN) if candidate.parent == incident]
 
 
 def _chain_words(incident: Incident, note: str, store: Store) -> str:

@@ -235,3 +235,26 @@ class AgentRecovery:
             if call.incident == incident.id
         )
         return RecoveryState(incident.id, str(incident.state), incident.note, waiting)
+
+
+MOST_INCIDENTS = 1_000
+"""Newest incidents among which those of a chain are looked for."""
+
+
+def restarts_of(incident: int, store: Store) -> list[Incident]:
+    """Return the incidents about the restarts of an incident, the newest first."""
+    return [candidate for candidate in store.incidents(limit=MOST_INCIDENTS) if candidate.parent == incident]
+
+
+def chain_of(incident: Incident, store: Store) -> list[Incident]:
+    """Return the incidents next to one in its chain: those about its restarts, and the one whose restart its job was."""
+    before = [store.incident(incident.parent)] if incident.parent is not None else []
+    return [*restarts_of(incident.id, store), *before]
+
+
+def is_told_by(incident: Incident, other: Incident) -> bool:
+    """Tell whether the message about a neighbour in its chain stands for that of an incident: of two ends the later knows more."""
+    if other.state is not IncidentState.ESCALATED or f"incident {incident.id} is about that job" in other.note:
+        return False
+    later = other.closed is not None and incident.closed is not None and other.closed > incident.closed
+    return later or f"incident {other.id} is about that job" in incident.note

@@ -69,3 +69,33 @@ def test_a_chain_is_told_again_where_something_else_is_to_be_done(
     night.ends(night.fails("2", parent=first), IncidentState.ESCALATED, second_note)
     to.deliver()
     assert len(place.took) == messages
+
+
+def test_where_the_incident_of_the_first_job_ends_last_its_message_stands_for_both(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    place = Place()
+    to = courier(store, place, SinkSettings(Path("unused"), severity=Severity.CRITICAL))
+    first = night.fails("1")
+    store.set_state(first, IncidentState.VERIFYING, note="job 2 is running again")
+    second = night.fails("2", parent=first)
+    night.ends(second, IncidentState.ESCALATED, "crash loop")
+    assert not to.deliver(), "what becomes of the restart is waited for"
+    clock.sleep(3)
+    night.ends(first, IncidentState.ESCALATED, "not recovered: job 2 trains on without numbers; it was stopped")
+    to.deliver()
+    assert place.titles == ["job 1 (llm-7b) needs a person: ecc_error (incident 1)"]
+
+
+def test_a_message_that_points_to_the_incident_of_the_restart_is_left_to_that(
+    store: Store, night: Night, clock: JumpingClock
+) -> None:
+    place = Place()
+    to = courier(store, place, SinkSettings(Path("unused"), severity=Severity.CRITICAL))
+    first = night.fails("1")
+    second = night.fails("2", parent=first)
+    night.ends(second, IncidentState.ESCALATED, "it stands still where job 1 did")
+    clock.sleep(3)
+    night.ends(first, IncidentState.ESCALATED, f"not recovered: job 2 stands still; incident {second} is about that job")
+    to.deliver()
+    assert place.titles == ["job 2 (llm-7b) needs a person: ecc_error (incident 2)"]
