@@ -256,5 +256,6 @@ def is_told_by(incident: Incident, other: Incident) -> bool:
     """Tell whether the message about a neighbour in its chain stands for that of an incident: of two ends the later knows more."""
     if other.state is not IncidentState.ESCALATED or f"incident {incident.id} is about that job" in other.note:
         return False
-    later = other.closed is not None and incident.closed is not None and other.closed > incident.closed
-    return later or f"incident {other.id} is about that job" in incident.note
+    if other.closed is None or incident.closed is None:
+        return False
+    return (other.closed, other.id) > (incident.closed, incident.id) or f"incident {other.id} is about that job" in incident.note
