@@ -23,6 +23,7 @@ from assistant.recover.restart import (
     attempt_of,
     can_skip,
     hidden_variable,
+    must_skip_by_hand,
     plan_restart,
     restart_problem,
     submission_lines,
@@ -352,7 +353,9 @@ def planned(
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     if plan.skip:
         data = f"the data of steps {plan.skip.first} to {plan.skip.end - 1}"
-        words.append(f"without {data}" if can_skip(plan.spec) else f"with {data} again, for its script has no way to skip any")
+        words.append(
+            f"without {data}" if can_skip(plan.spec) else f"with {data} again, for no way to skip any is known of its script"
+        )
     words += [f"({plan.resumes})"] if plan.resumes else []
     return RenderedChange((*copy_lines(plan.copy), *submission_lines(scheduler, job, spec)), " ".join(words))
 
@@ -394,6 +397,8 @@ def plan_submission(
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, restart_checkpoint, reached)
+    if left_out and (by_hand := must_skip_by_hand(job.spec, search_of(context, job).programs)):
+        raise ToolError(f"job {job_id} is not submitted again: {by_hand}")
     config = (
         config_of(job, loads, restart_checkpoint) if loads is not None and loads.config and restart_checkpoint is not None else None
     )

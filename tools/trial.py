@@ -19,7 +19,7 @@ from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
 from assistant.recover.joblog import SkipWish
-from assistant.recover.restart import attempt_of, interactive_note, plan_restart, restart_problem
+from assistant.recover.restart import attempt_of, interactive_note, must_skip_by_hand, plan_restart, restart_problem
 from assistant.recover.resume.config import config_of
 from assistant.recover.resume.documented import said_commands
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
@@ -371,10 +371,14 @@ def restart_prospect(
         **choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first),
         **waste,
     }
+    is_lost = lost_step is not None and not job_record.state.ended and choice["path"]
+    endangered = is_lost and removes_saves(search_of(context, job_record).inventory)
+    lost = {"lost": str(lost_step) if endangered else ""}
     if not choice["restart_from"]:
-        is_lost = lost_step is not None and not job_record.state.ended and choice["path"]
-        endangered = is_lost and removes_saves(search_of(context, job_record).inventory)
-        return {**choice, "lost": str(lost_step) if endangered else ""}
+        return {**choice, **lost}
+    programs, spec = search_of(context, job_record).programs, job_record.spec
+    if which == "before_step" and not exclude and spec is not None and (by_hand := must_skip_by_hand(spec, programs)):
+        return {**_no_restart(choice, f"{choice['note']}; {by_hand}"), **lost}
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
     limited = (
         isinstance(scheduler, LimitsSubmissions) and job_record.spec is not None and scheduler.submission_problem(job_record.spec)
@@ -384,7 +388,7 @@ def restart_prospect(
         problem = refusal_of_requeue(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
     else:
         problem = _refusal_of_submission(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
-    return _no_restart(choice, problem) if problem else choice
+    return {**_no_restart(choice, problem), **lost} if problem else choice
 
 
 def removes_saves(saved: Inventory | None) -> bool:

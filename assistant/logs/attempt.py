@@ -354,7 +354,9 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
                 waiting.append((entry, place + 1, {**fields, **values}))
 
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"([A-Za-z]*)(\d+)")
+_JOB_WORDS = frozenset(["", *"job jobid jid j id slurm sbatch array task log out err output o e".split()])
+"""Letters right in front of a job's id: `rank2.log` is no log of job 2."""
 
 
 def names_job(path: str, job: Job) -> bool:
@@ -368,7 +370,10 @@ def names_job(path: str, job: Job) -> bool:
 
 def _has(path: str, number: str) -> bool:
     """Tell whether a number stands in a path by itself, padded with zeros or not."""
-    return bool(number) and any(digits.lstrip("0") == number.lstrip("0") for digits in _NUMBER.findall(path))
+    wanted = number.lstrip("0")
+    return bool(number) and any(
+        digits.lstrip("0") == wanted and word.lower() in _JOB_WORDS for word, digits in _NUMBER.findall(path)
+    )
 
 
 def _looked_at(

@@ -9,9 +9,10 @@ gets `${NIGHTSHIFT_ARGS:-}` at the end of its launch command.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assistant.errors import MalformedContent, ToolError
 from assistant.ports import Dependents, Scheduler
@@ -21,6 +22,9 @@ from assistant.recover.launch_arguments import ARGS, RESUME_FROM, STEP, with_arg
 from assistant.rendering import NEW_JOB
 from assistant.schedulers.slurm_typed import NEW_ARGUMENTS, arguments_digest
 from assistant.untrusted import whole_number
+
+if TYPE_CHECKING:
+    from assistant.recover.job_program import JobProgram
 
 SKIP_FROM = "NIGHTSHIFT_SKIP_FROM"
 SKIP_TO = "NIGHTSHIFT_SKIP_TO"
@@ -187,6 +191,45 @@ def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:
 def can_skip(spec: JobSpec) -> bool:
     """Return whether a job has a way to leave data out."""
     return bool(read_directives(spec.script).skip) or "NIGHTSHIFT_SKIP_" in spec.script
+
+
+_SKIPS = re.compile(
+    r"(?:^|_)(?:skip|skipped|exclude|excluded|ignore|ignored|omit|bad)_(?:[a-z0-9]{1,20}_){0,2}?"
+    r"(?:shards?|data|files?|samples?|batch(?:es)?|steps?|iters?|iterations?|examples?|docs?|documents?|ranges?|index(?:es)?|indices"
+    r"|ids?|records?|rows?|chunks?|parts?)$"
+    r"|^(?:shards?|data|files?|samples?|batches|steps?|examples?|documents?|records?|rows?|chunks?|parts?)_to_(?:skip|exclude|ignore)$"
+)
+"""Names of options by which programs leave out part of their data."""
+_SKIPS_OTHERS = re.compile(r"(?:^|_)(?:eval|val|valid|validation|test|log|logging|save|warmup|last|ckpt|data_skip)(?:_|$)")
+
+
+def own_skip_option(programs: Iterable[JobProgram]) -> str:
+    """Return the option by which a program of a job leaves out data of its own choice, for people; empty where none is known."""
+    for program in programs:
+        names = [option.last for option in program.options]
+        names += [name for source in program.sources for name in source.options]
+        name = next((name for name in names if _SKIPS.search(name.lower()) and not _SKIPS_OTHERS.search(name.lower())), "")
+        if name:
+            return f"--{name.replace('_', '-')} of {program.name}"
+    return ""
+
+
+def must_skip_by_hand(spec: JobSpec, programs: Iterable[JobProgram]) -> str:
+    """Return why a person leaves out the data that has to be left out: the job's program has an option of its own for that.
+
+    Empty where the script takes our skip, or where no such option is known.
+
+    Args:
+        spec: Of the job.
+        programs: What its script starts.
+    """
+    option = own_skip_option(programs) if not can_skip(spec) else ""
+    if not option:
+        return ""
+    return (
+        f"its program leaves out data by an option of its own ({option}), and which data it means by that only its owner knows: "
+        "start it again with that option set to what was read when the loss went off"
+    )
 
 
 def _comment(before: str, tag: str) -> str:

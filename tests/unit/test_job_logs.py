@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from assistant.content.reading import read_toml
-from assistant.logs.attempt import LogFileState, job_logs, surroundings_of
+from assistant.logs.attempt import LogFileState, job_logs, names_job, surroundings_of
 from assistant.logs.combined import combine
 from assistant.logs.declared import Declared, declared_logs, shown_pattern
 from assistant.logs.program_logs import event_points, metric_file_points
@@ -271,6 +271,24 @@ def test_of_console_outputs_that_name_no_job_only_a_single_one_is_read_and_prove
     assert (file.path, file.sure) == (first, False)
     wandb_run(tmp_path, "bb", "step 1\n")
     assert not job_logs(job).readable
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/w/slurm-2.out", True),
+        ("/w/logs/fit_2.log", True),
+        ("/w/2/train.log", True),
+        ("/w/job0002.err", True),
+        ("/w/fit.o2", True),
+        ("/w/runs/moe4/rank2.log", False),
+        ("/w/node2/step2.log", False),
+        ("/w/v2/train.log", False),
+        ("/w/slurm-12.out", False),
+    ],
+)
+def test_a_number_behind_the_word_for_something_else_is_no_job(path: str, own: bool, tmp_path: Path) -> None:
+    assert names_job(path, job_in(tmp_path, id="2", raw_id="2")) is own
 
 
 OWN = "12:00:{:02d},5 step {} loss nan\n"
