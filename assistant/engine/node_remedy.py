@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 
 from assistant.content.devices import xids
 from assistant.diagnose.readers.kernel import kernel_event, named_gpu
@@ -34,6 +35,10 @@ _OF_REASON = {
     "ecc_error": "test its memory and GPUs (`dcgmi diag -r 3`, `ras-mc-ctl --errors`); what fails again is replaced (RMA)",
 }
 """What to do with a node that no XID accuses, by the reason of the failure."""
+_DISK = re.compile(r"\b(nvme\d{1,3}|sd[a-z]{1,2}|md\d{1,3}|dm-\d{1,3})(?:n\d{1,3})?(?:p?\d{1,3})?\b")
+_DISK_FAULT = re.compile(
+    r"I/O \d+ |I/O error|timeout, (?:aborting|reset)|Device not ready|controller is down|critical medium|media error"
+)
 
 
 def node_remedies(diagnosis: Diagnosis | None, drained: Collection[str]) -> list[str]:
@@ -54,7 +59,7 @@ def node_remedies(diagnosis: Diagnosis | None, drained: Collection[str]) -> list
         events = [(event, line) for line in lines if (event := kernel_event(line)) is not None and event.family == "xid"]
         back_words = f"; back into service: nightshift nodes uncordon {finding.node}" if finding.node in drained else ""
         if not events:
-            if todo := _OF_REASON.get(diagnosis.reason, ""):
+            if todo := _disk_remedy(lines) or _OF_REASON.get(diagnosis.reason, ""):
                 by_node[finding.node] = f"node {finding.node}: {todo}{back_words}"
             continue
         event, line = events[0]
@@ -68,3 +73,12 @@ def node_remedies(diagnosis: Diagnosis | None, drained: Collection[str]) -> list
             f"node {finding.node}, {device_name(line) or 'its GPU'}, XID {event.code}{vendor}: {todo}{back_words}"
         )
     return list(by_node.values())
+
+
+def _disk_remedy(lines: Iterable[str]) -> str:
+    """Return what to do with a disk that the kernel complains of; empty where no line names one."""
+    disk = next((match[1] for line in lines if _DISK_FAULT.search(line) and (match := _DISK.search(line)) is not None), "")
+    if not disk:
+        return ""
+    command = f"`nvme smart-log /dev/{disk}`" if disk.startswith("nvme") else f"`smartctl -a /dev/{disk}`"
+    return f"read the state of its disk {disk} ({command}), reboot it, and replace the disk where the errors come back"

@@ -413,10 +413,19 @@ def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[st
     """Return a sentence for each node that a restart stays away from and of whose drain no call speaks."""
     diagnosis = store.diagnosis(incident)
     cordoned = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
-    return [
+    restarts = [call for call in calls if call.tool in RESTARTS and call.status is CallStatus.DONE]
+    avoided = {str(node) for call in restarts for node in call.arguments.get("exclude") or ()}
+    accused = [node for node in (diagnosis.faulty_nodes if diagnosis is not None else ()) if node in avoided - cordoned]
+    sentences = [
+        f"node {node} is not drained: the restart alone stays away from it, and other jobs may land on it; to take it out: "
+        f"nightshift nodes cordon {node}"
+        for node in accused
+    ]
+    places = [place for place in (diagnosis.where if diagnosis is not None else ()) if place.why.startswith(AVOIDED)]
+    return sentences + [
         f"node {place.node} still takes jobs, though {place.why.removeprefix(AVOIDED).strip()}: see to it"
-        for place in (diagnosis.where if diagnosis is not None else ())
-        if place.node is not None and place.why.startswith(AVOIDED) and place.node not in cordoned
+        for place in places
+        if place.node is not None and place.node not in cordoned and place.node not in accused
     ]
 
 

@@ -44,6 +44,19 @@ def test_a_node_that_no_driver_accuses_is_looked_at_by_the_reason(drained: list[
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nvme nvme1: I/O 415 (Read) QID 12 timeout, aborting", "its disk nvme1 (`nvme smart-log /dev/nvme1`)"),
+        ("blk_update_request: I/O error, dev sdb, sector 918274560 op 0x0:(READ)", "its disk sdb (`smartctl -a /dev/sdb`)"),
+        ("nvme nvme0: 8/0/0 default/read/poll queues", "look at its console and power (BMC)"),
+    ],
+)
+def test_a_disk_of_which_the_kernel_complains_is_named(line: str, words: str) -> None:
+    (sentence,) = node_remedies(accused(line, reason="node_failure"), [])
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
     "diagnosis",
     [None, accused(OF_GPU, faulty=False), accused("EXT4-fs error on sda1"), accused(OF_GPU, file="job.log")],
 )
