@@ -82,12 +82,13 @@ ASKS = frozenset(
 """Commands that tell about a machine or a job, and load and save nothing."""
 
 
-def _only_asks(call: SourceCall) -> bool:
+def only_asks(call: SourceCall) -> bool:
     """Tell whether a call starts a command of `ASKS`, written as a list of words, and hands it to no shell."""
     words = call.positional[0].elts if call.positional and isinstance(call.positional[0], ast.List | ast.Tuple) else []
     first = words[0].value if words and isinstance(words[0], ast.Constant) else ""
     writes = any(isinstance(word, ast.Constant) and str(word.value).startswith(("-f", "--filename")) for word in words)
-    return PurePosixPath(str(first)).name in ASKS and "shell" not in call.keywords and "stdout" not in call.keywords and not writes
+    output = ast.unparse(call.keywords["stdout"]).rpartition(".")[2] if "stdout" in call.keywords else "PIPE"
+    return PurePosixPath(str(first)).name in ASKS and "shell" not in call.keywords and output in ("PIPE", "DEVNULL") and not writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class JobProgram:
     @property
     def starts_others(self) -> bool:
         """Whether its source starts other programs: what these load and save stands elsewhere."""
-        return any(STARTS.search(call.name) and not _only_asks(call) for call in self.calls)
+        return any(STARTS.search(call.name) and not only_asks(call) for call in self.calls)
 
     @property
     def sources(self) -> tuple[TrainerSource, ...]:

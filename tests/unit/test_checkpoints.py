@@ -232,6 +232,16 @@ def test_a_damaged_newest_checkpoint_is_refused_with_the_reason(
     assert choice.refused[0].problems
 
 
+def test_folders_that_a_program_of_its_own_names_as_hugging_face_does_are_not_missing_its_files(tmp_path: Path) -> None:
+    for step in (40, 80, 120):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        with zipfile.ZipFile(tmp_path / f"checkpoint-{step}" / "train_state.pt", "w") as file:
+            file.writestr("archive/data.pkl", pickle.dumps({"step": step}))
+            file.writestr("archive/version", "3")
+    choice = last_healthy(look(tmp_path), now=NOW)
+    assert (choice.checkpoint.step if choice.checkpoint is not None else choice.refused) == 120
+
+
 @pytest.mark.parametrize(
     ("layout", "name", "problem"),
     [

@@ -317,9 +317,18 @@ def _deepspeed(entry: Entry) -> list[str]:
     return problems
 
 
+HF_FILE = re.compile(
+    r"(?:model|pytorch_model|adapter|config|generation_config|optimizer|scheduler|scaler|rng_state|trainer_state|training_args|tokenizer"
+    r"|special_tokens|added_tokens|vocab|merges|preprocessor|global_step\d|latest$|zero_to_fp32|README)|.*\.distcp$"
+)
+"""Files that the Trainer writes into a checkpoint. Source: transformers, trainer.py (_save_checkpoint)."""
+
+
 def _huggingface(entry: Entry) -> list[str]:
     if any(ACCELERATE_STATE.match(name) for name in entry.files):
         return _accelerate(entry)  # Accelerate and Diffusers name their folders alike and write no trainer state
+    if entry.files and not any(HF_FILE.match(name) for name in entry.files):
+        return []  # programs of people's own name their folders alike, too
     problems = []
     state = entry.file("trainer_state.json")
     if "trainer_state.json" not in entry.files:

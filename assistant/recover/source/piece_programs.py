@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.job_program import STARTS, JobProgram
+from assistant.recover.job_program import STARTS, JobProgram, only_asks
 from assistant.recover.source.file_uses import OPENS, FileUses, file_uses
 from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.paths import Caller
@@ -104,7 +104,8 @@ def repeat_doubt(program: JobProgram) -> str:
         return f"{write.how} appends to {write.path}, and a rerun would do so a second time"
     if removal := next((removal for removal in removals_of(program) if not _is_of_this_job(program, removal.path)), None):
         return f"{PurePosixPath(removal.source).name}:{removal.line} removes {removal.path}"
-    started = next((call for source in program.sources for call in source.calls if STARTS.search(call.name)), None)
+    calls = (call for source in program.sources for call in source.calls)
+    started = next((call for call in calls if STARTS.search(call.name) and not only_asks(call)), None)
     if started is not None and not _is_checked(started.name, started.keywords):
         return f"{name}:{started.line} starts another program and does not see whether that fails"
     return f"{name}:{started.line} starts another program, of which nothing is known" if started is not None else ""
