@@ -73,7 +73,9 @@ BEGINS = (
     (
         LogPhase.EVALUATION,
         re.compile(
-            r"\brunning (?:evaluation|validation|prediction)|\b(?:evaluating|validating)\b"
+            r"\brunning (?:[\w-]{1,20} ){0,3}(?:evaluations?|validation|eval|predictions?|generation|inference|benchmarks?)\b"
+            r"|\b(?:evaluating|validating)\b"
+            r"|\bgenerating (?:[\w-]{1,20} ){0,3}(?:samples|predictions|completions|answers|rollouts)\b"
             r"|\b(?:evaluation|validation) (?:step|batch|start|begin|dataloader|loop|on\b)"
             r"|\b(?:start|begin)\w* (?:of )?(?:the )?(?:evaluation|validation)|\bsanity checking\b",
             re.IGNORECASE,
@@ -91,7 +93,8 @@ OVER = {
         re.IGNORECASE,
     ),
     LogPhase.EVALUATION: re.compile(
-        r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss",
+        r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)"
+        r"|(?:'|\")eval_\w{2,40}(?:'|\"):",
         re.IGNORECASE,
     ),
     LogPhase.LOADING: re.compile(r"(?:success\w{0,12} load|loaded|restored|resumed)", re.IGNORECASE),
@@ -112,7 +115,10 @@ PREPARED = re.compile(
     re.IGNORECASE,
 )
 _HINTS = tuple(
-    "sav Sav SAV alid ALID val EVAL oad estor esum raining xiting each heck ompil okeniz rocess repar acking huffl uilding".split()
+    (
+        "sav Sav SAV alid ALID val EVAL oad estor esum raining xiting each heck ompil okeniz rocess repar acking huffl uilding "
+        "enerati unning"
+    ).split()
 )
 """One of these stands in every line that is told apart: looked for first, because that is cheap."""
 LONGEST = 2_000
