@@ -1,8 +1,8 @@
 """Let action and advice say the same about another start, and nothing be asked for that the log shows as set already.
 
-Whether a start helps is decided here alone, in this order: advice that fits the line says so itself (`wall`, `quiet`), the words of the
-failure say so (knowledge/recurrence.toml), else the action of the reason stands. Where a sentence that was made from the case says
-that the same start meets the same, the action goes with it.
+Whether a start helps is decided here alone, in this order: advice that fits the line says so itself (`wall`, `quiet`), the words of
+the failure say so (knowledge/recurrence.toml), else the action of the reason stands. Where a sentence that was made from the case
+says that the same start meets the same, the action goes with it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ _MEETS_AGAIN = re.compile(
 )
 """Sentences of our own which say, without a condition, that the same start meets the same."""
 _STARTS_AGAIN = re.compile(r"(?:Start it again|Restart|Wait until what it needs is there)\b")
-_ASKS_TO_RETRY = re.compile(r"(?:Do what the message asks|The message itself asks.{0,80}|The log itself says.{0,80}): (?:please )?(?:re)?try")
+_ASKS_TO_RETRY = re.compile(
+    r"(?:Do what the message asks|The message itself asks.{0,80}|The log itself says.{0,80}): (?:please )?(?:re)?try"
+)
 _VARIABLE = re.compile(r"(?<![\w$/.-])[A-Z][A-Z0-9]{1,20}(?:_[A-Z0-9]{1,20}){1,6}(?![\w/])")
 _ASSIGNED = re.compile(
-    r"^\W{0,3}(?:export |declare -x |setenv |os\.environ\[)?['\"]?(?P<name>[A-Z][A-Z0-9_]{3,80})['\"]?\]? ?(?:[=:]| (?=\S+$)) ?['\"]?"
-    r"(?P<value>[^\s'\",;]{1,120})"
+    r"^\W{0,3}(?:export |declare -x |setenv |os\.environ\[)?['\"]?(?P<name>[A-Z][A-Z0-9_]{3,80})['\"]?\]? ?(?:[=:]| (?=\S+$)) ?"
+    r"['\"]?(?P<value>[^\s'\",;]{1,120})"
 )
 _BY_NCCL = re.compile(r"(?P<name>[A-Z][A-Z0-9_]{3,80}) set (?:by environment )?to (?P<value>[^\s.,;]{1,120})")
 """How NCCL and RCCL print a variable that they read."""
@@ -57,6 +59,8 @@ class RecurrenceForm:
     passes: bool
     """Whether only the moment was wrong."""
     examples: tuple[str, ...]
+    pause: bool = False
+    """Whether a start at once would meet it again."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,9 @@ def recurrence_forms() -> tuple[RecurrenceForm, ...]:
     return forms
 
 
-def passing(text: str) -> bool | None:
-    """Return whether what a line tells of passes without a change; None where its words do not say."""
-    return next((form.passes for form in recurrence_forms() if holds(linear_pattern(form.pattern), text)), None)
+def form_of(text: str) -> RecurrenceForm | None:
+    """Return the form whose words a line has; None where it does not say whether another start meets the same."""
+    return next((form for form in recurrence_forms() if holds(linear_pattern(form.pattern), text)), None)
 
 
 def action_of(diagnosis: Diagnosis, facts: Facts, *, wall: bool, quiet: bool) -> Action:
@@ -98,15 +102,18 @@ def action_of(diagnosis: Diagnosis, facts: Facts, *, wall: bool, quiet: bool) ->
     action = diagnosis.action
     if wall:
         return Action.FIX_AND_RESUBMIT if action in (STARTS if diagnosis.nodes else (*DEEDS,)) else action
+    startable = (*STARTS, Action.FIX_AND_RESUBMIT) if not diagnosis.nodes else (Action.FIX_AND_RESUBMIT,)
     if quiet:
-        return Action.WAIT_AND_RETRY if action is Action.FIX_AND_RESUBMIT else action
+        return Action.WAIT_AND_RETRY if action in startable else action
     if diagnosis.reason not in OF_SERVICES or diagnosis.nodes or not diagnosis.root_cause:
         return action
-    cited = diagnosis.root_cause[0]
-    said = next((said for line in message_of(cited, facts)[:MESSAGE_LINES] if (said := passing(line)) is not None), None)
-    if said is False and action in STARTS:
+    lines = message_of(diagnosis.root_cause[0], facts)[:MESSAGE_LINES]
+    form = next((form for line in lines if (form := form_of(line)) is not None), None)
+    if form is None or action not in startable:
+        return action
+    if not form.passes:
         return Action.FIX_AND_RESUBMIT
-    return Action.WAIT_AND_RETRY if said is True and action is Action.FIX_AND_RESUBMIT else action
+    return Action.WAIT_AND_RETRY if form.pause or action is Action.FIX_AND_RESUBMIT else action
 
 
 def agreeing(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
@@ -144,6 +151,6 @@ def _set_already(diagnosis: Diagnosis, facts: Facts) -> Iterator[str]:
     for name, (value, number) in values.items():
         if f"job.log:{number}" not in diagnosis.advice:
             yield (
-                f"{name} is set already, to {value} (job.log:{number}): that value did not do, so choose another one, or mend what it "
-                "names."
+                f"{name} is set already, to {value} (job.log:{number}): that value did not do, so choose another one, or mend what "
+                "it names."
             )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
-from assistant.diagnose.advice.agreement import action_of, agreeing
+from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
 from assistant.diagnose.advice.builds import build_account
 from assistant.diagnose.advice.crashes import crash_account
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
@@ -48,6 +48,7 @@ from assistant.diagnose.advice.standing import (
 )
 from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
+from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
 from assistant.diagnose.answer import DEEDS, cut
@@ -162,8 +163,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     entry_first = diagnosis.reason == "hang" or any(cited.rule == "killed.hydra" for cited in diagnosis.root_cause[:1])
-    quoted = next(_quoted(diagnosis, facts, entries, program), None) if entry_first else None
+    asked_first = entries if entry_first else [entry for entry in entries if entry.first]
+    quoted = next(_quoted(diagnosis, facts, asked_first, program), None)
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    about_path = diagnosis.reason in OF_SERVICES | _OF_PATHS and diagnosis.root_cause
+    if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
+        words = _Words(url, wall=True, complete=True)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
         words = _Words(words.text if words is not None else "", wall=True)
