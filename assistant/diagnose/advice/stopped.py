@@ -259,8 +259,8 @@ def _without_bar(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> s
     unsaved = saved(facts)
     if program.trains and not unsaved.startswith(SAVED_NOTHING):
         return (
-            f"{stood_at}Start it so that it goes on from its last checkpoint; where it writes none (the log shows no save), the same "
-            f"limit{most} ends it at the same place: then ask for more time ({option}), or let it save first."
+            f"{stood_at}Start it so that it goes on from its last checkpoint; where it writes none (the log shows no save), the "
+            f"same limit{most} ends it at the same place: then ask for more time ({option}), or let it save first."
         )
     return (
         f"{stood_at}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on "
