@@ -19,6 +19,7 @@ from assistant.diagnose.advice.decisive import error_before, filled_fields, firs
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account, without_device
+from assistant.diagnose.advice.endpoints import general_account
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
@@ -321,7 +322,7 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     if cited is not None and asks and (demanded := demand_of(cited, facts)):
         return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if diagnosis.reason not in _OF_MESSAGES or not diagnosis.root_cause:
-        return reason.remedy
+        return general_account(diagnosis, facts) or reason.remedy
     cited = _by_origin(diagnosis, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
