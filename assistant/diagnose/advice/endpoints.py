@@ -13,7 +13,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
 from assistant.records import Citation, Diagnosis
 
-AROUND, SHOWN = 6, 200
+AROUND, MOST_SHOWN = 6, 200
 _URL = re.compile(r"\bhttps?://[\w.-]{2,120}(?::\d{2,5})?")
 _HOST_PORT = (
     re.compile(r"host=['\"](?P<host>[\w.-]{2,120})['\"], port=(?P<port>\d{2,5})"),
@@ -42,8 +42,9 @@ def general_account(diagnosis: Diagnosis, facts: Facts) -> str:
         return ""
     text = " ".join(message_of(cited, facts)[:3])
     if diagnosis.reason == "permission_error" and _OF_ACCOUNTS.search(text) and not _OF_FILES.search(text):
+        refusal = cut(text, MOST_SHOWN).rstrip(".")
         return (
-            f"A service refuses the account of the job, and the modes of files have no part in it: {cut(text, SHOWN).rstrip('.')} "
+            f"A service refuses the account of the job, and the modes of files have no part in it: {refusal} "
             f"(job.log:{cited.line}). Give the job the login or key that has the right, or have the right given to it there."
         )
     if diagnosis.reason in ("connection_error", "network_error", "s3_storage_error"):
@@ -78,4 +79,4 @@ def _told_before(cited: Citation, facts: Facts) -> str:
     line = error_before(cited, facts)
     near = [each for each in facts.between(max(1, cited.line - 2), cited.line - 1) if each.text.strip()]
     line = line or (near[-1] if near and not _WRAPPER.search(near[-1].text) else None)
-    return f"job.log:{line.number}: {cut(line.text.strip(), SHOWN).rstrip('.')}" if line is not None else ""
+    return f"job.log:{line.number}: {cut(line.text.strip(), MOST_SHOWN).rstrip('.')}" if line is not None else ""

@@ -32,9 +32,9 @@ def url_account(cited: Citation, facts: Facts) -> str:
         for match in _URL.finditer(line.text[:MOST_OF_LINE]):
             if match["path"] in paths and match["host"] not in _LOCAL:
                 slashes = "///" if match["scheme"] == "file" else "////"
-                written, meant = match[0], f"{match['scheme']}:{slashes}{match['host']}{match['path']}"
+                written, corrected = match[0], f"{match['scheme']}:{slashes}{match['host']}{match['path']}"
                 return (
                     f"The path {match['path']} comes from {written} (job.log:{line.number}), which names a host {match['host']} "
-                    f"and not a folder: write {meant}, in a folder that the account may write. No right has to be changed."
+                    f"and not a folder: write {corrected}, in a folder that the account may write. No right has to be changed."
                 )
     return ""
