@@ -156,8 +156,8 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 LONGEST = 160
 """Characters of one quoted group."""
 SHIPPED = (
-    "mpi containers scheduler building simulations starts batch tools serving models training datasets objects calls values joins "
-    "tensors files environment storage resources general machines messages"
+    "mpi containers scheduler services clients pipelines building simulations starts batch tools serving models training datasets "
+    "objects calls values joins tensors files environment storage resources general machines messages"
 ).split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
@@ -218,6 +218,8 @@ class Advice:
     """Whether nothing has to be mended: a start at a moment when what disturbed it is over does."""
     complete: bool = False
     """Whether what stands around the cited line adds nothing to it: an earlier error that it has read, a hint that leads astray."""
+    first: bool = False
+    """Whether it knows the case better than what is counted of it, and is asked before that."""
     nearby: bool = False
     """Whether the pattern may as well match a line around the cited one."""
     cited: str = ""

@@ -28,6 +28,7 @@ from assistant.diagnose.weighing.first_failure import last_step, with_last_file,
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
+from assistant.diagnose.weighing.retries import tried_again
 from assistant.diagnose.weighing.rivals import Opinion, contradicted, doubtful, rivals
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
@@ -241,7 +242,7 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
     long_after = facts.lines_total - cited.line >= OUTLIVED_LINES
-    went_on = work_went_on(cited.line, facts) or request_answered(cited.line, facts)
+    went_on = any(tell(cited.line, facts) for tell in (work_went_on, request_answered, tried_again))
     return warned or long_after or went_on or excused(cited.line, facts)
 
 

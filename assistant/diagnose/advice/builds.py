@@ -30,7 +30,9 @@ _PLACED = re.compile(
 )
 _GFORTRAN = re.compile(r"^(?:Fatal )?Error: (?P<words>.+)")
 _RUST = re.compile(r"^error(?:\[E\d{4}\])?: (?P<words>.+)")
-_ABOVE = re.compile(r"^(?P<file>[\w./+-]{1,200}\.[fF]\w{0,3}):(?P<line>\d{1,6})[:.]")
+_ABOVE = re.compile(r"^(?P<file>[\w./+-]{1,200}\.(?:[fF]\w{0,3}|h|inc)):(?P<line>\d{1,6})[:.]")
+_INCLUDED = re.compile(r"\.(?:h|inc):\d")
+"""A place in a file that a Fortran source includes, most often of a library."""
 _BELOW = re.compile(r"^\s*--> (?P<file>[\w./+-]{1,200}):(?P<line>\d{1,6})")
 _CODE = re.compile(r"^\s{0,8}(?P<line>\d{1,6}) {1,4}\| (?P<code>.*\S)")
 _QUOTE = r"[‘'`\"]"
@@ -43,6 +45,11 @@ _ASKS = (
     (
         re.compile(r"[Cc]annot open module file|Cannot find (?:the )?module file|Error in opening the compiled module file"),
         "The module is to be compiled before (the order of the files, make without -j), and its folder to be named (-I, -J).",
+    ),
+    (
+        re.compile(r"USE statement .{0,20}cannot follow"),
+        "Every `use` has to stand before the first declaration, also before an `include` that "
+        "declares (mpif.h): move that below it.",
     ),
     (re.compile(r"borrow of moved value|use of moved value"), "Clone the value, or hand over a reference (`&`) where it is moved."),
     (
@@ -67,6 +74,7 @@ class CompileError(NamedTuple):
     code: str
     number: int
     """Line of the log."""
+    fortran: bool = False
 
 
 def build_account(cited: Citation, facts: Facts) -> str:
@@ -78,7 +86,8 @@ def build_account(cited: Citation, facts: Facts) -> str:
     errors = compile_errors(cited, facts)
     if not errors:
         return ""
-    first, further = errors[0], len({(error.place, error.words) for error in errors}) - 1
+    first = next((error for error in errors if not (error.fortran and _INCLUDED.search(error.place))), errors[0])
+    further = len({(error.place, error.words) for error in errors}) - 1
     if first.words.startswith("#error"):
         return ""  # it refuses the compiler or its options, and the source is right
     code = f" It reads `{cut(first.code, SHOWN_OF_CODE)}`." if first.code else ""
@@ -116,7 +125,7 @@ def _read(line: Line, above: list[Line], below: list[Line], facts: Facts) -> lis
     if (match := _GFORTRAN.match(text)) and (place := _search(_ABOVE, above[::-1])):
         code = next((each["code"].strip() for each in codes if each["line"] == place["line"]), "")
         words = re.sub(r" at \(\d\)", "", match["words"].strip())
-        return [CompileError(f"{place['file']}:{place['line']}", words, code, line.number)]
+        return [CompileError(f"{place['file']}:{place['line']}", words, code, line.number, fortran=True)]
     if (match := _RUST.match(text)) and (place := _search(_BELOW, below)):
         code = next((each["code"].strip() for each in _codes_below(line, facts) if each["line"] == place["line"]), "")
         return [CompileError(f"{place['file']}:{place['line']}", match["words"].strip(), code, line.number)]

@@ -91,6 +91,7 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match is None:
             continue
         groups = {name: _bare(value) for name, value in match.groupdict(default="").items()}
+        groups |= {name: groups[name].rpartition(": ")[2].strip() for name in ("what", "first") if name in groups}
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue

@@ -30,7 +30,8 @@ NO_REMEDY = re.compile(
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
     r"|back-?trace of when|\binspect\b|exception_verbosity|debug ?print|You should probably TRAIN"
-    r"|report_tensor_allocations_upon_oom|\*\*\*|check the \w+$|troubleshooting",
+    r"|report_tensor_allocations_upon_oom|\*\*\*|check the \w+$|troubleshoot"
+    r"|\bvisit (?:the |https?://)|please contact|sure all processes$",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
@@ -56,6 +57,8 @@ _TYPED = re.compile(
     r"|\b[a-z_]\w{1,40}(?:\.\w{2,40})*\([^)]{0,60}\)|['\"][\w.:/=-]{2,80}['\"]"
 )
 """What is typed as it stands: commands, options, assignments, variables, calls."""
+_NEXT_FIELD = re.compile(r"\.?['\"], ?['\"]\w{1,40}['\"]: ")
+"""Where a message that stands in a printed dict ends."""
 SHORTEST_INSTRUCTION, AT_ONCE = 10, 24
 """Characters of an instruction, and of its begin within which what is typed makes it the one that is meant."""
 PRINTED = re.compile(r"The log itself says \(([^()]{1,80})\): (.+)\.$", re.DOTALL)
@@ -76,7 +79,7 @@ def instruction_in(text: str) -> str:
     """Return the sentence of a message that tells what to type, as an instruction; empty where none names a command or setting."""
     ranked: list[tuple[int, int, str]] = []
     for match in _INSTRUCTION.finditer(text[:2000]):
-        words = match["words"].strip(" :;,")
+        words = _NEXT_FIELD.split(match["words"], maxsplit=1)[0].strip(" :;,")
         typed = _TYPED.search(words)
         if typed is not None and SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not NO_REMEDY.search(words):
             ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))

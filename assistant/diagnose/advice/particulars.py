@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
+from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
 from assistant.diagnose.advice.builds import build_account
 from assistant.diagnose.advice.crashes import crash_account
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account, without_device
+from assistant.diagnose.advice.endpoints import general_account
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
@@ -47,6 +49,7 @@ from assistant.diagnose.advice.standing import (
 )
 from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
+from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
 from assistant.diagnose.answer import DEEDS, cut
@@ -161,12 +164,16 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     entry_first = diagnosis.reason == "hang" or any(cited.rule == "killed.hydra" for cited in diagnosis.root_cause[:1])
-    quoted = next(_quoted(diagnosis, facts, entries, program), None) if entry_first else None
+    asked_first = entries if entry_first else [entry for entry in entries if entry.first]
+    quoted = next(_quoted(diagnosis, facts, asked_first, program), None)
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    about_path = diagnosis.reason in OF_SERVICES | _OF_PATHS and diagnosis.root_cause
+    if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
+        words = _Words(url, wall=True, complete=True)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
         words = _Words(words.text if words is not None else "", wall=True)
-    action = _action(diagnosis.action, words, nodes=bool(diagnosis.nodes))
+    action = action_of(diagnosis, facts, wall=words is not None and words.wall, quiet=words is not None and words.quiet)
     if action is not diagnosis.action:
         diagnosis = replace(diagnosis, action=action)
         deed = DEEDS[action]
@@ -185,7 +192,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         deed,
         " ".join(filter(None, (state.sentence, words.text if words else ""))),
         _place(diagnosis, facts, words),
-        standing(diagnosis, facts, program),
+        "" if diagnosis.reason == "time_limit" and words is not None and words.wall else standing(diagnosis, facts, program),
     ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
@@ -216,7 +223,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
     if over and diagnosis.action is Action.RESTART_SAME_NODES and not (program.trains or program.kind is ProgramKind.SERVING):
         diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
-    return replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts))
+    return agreeing(replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts)), facts)
 
 
 def _of_tool(diagnosis: Diagnosis, facts: Facts) -> tuple[Citation, ...]:
@@ -273,16 +280,6 @@ def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
     )
 
 
-def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
-    """Return the action that fits what is advised: none that meets a wall again, and no mending where only the moment was wrong."""
-    avoidable = (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY) if nodes else (*DEEDS,)
-    if words is not None and words.wall and action in avoidable:
-        return Action.FIX_AND_RESUBMIT
-    if words is not None and words.quiet and action is Action.FIX_AND_RESUBMIT:
-        return Action.WAIT_AND_RETRY
-    return action
-
-
 def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
@@ -325,7 +322,7 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     if cited is not None and asks and (demanded := demand_of(cited, facts)):
         return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if diagnosis.reason not in _OF_MESSAGES or not diagnosis.root_cause:
-        return reason.remedy
+        return general_account(diagnosis, facts) or reason.remedy
     cited = _by_origin(diagnosis, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
@@ -417,7 +414,7 @@ def _place(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if diagnosis.reason == "cuda_error" and not diagnosis.nodes and diagnosis.root_cause:
         return _noticed_at(diagnosis.root_cause[0], words, facts)
-    if diagnosis.reason in _OF_SERVICES and diagnosis.root_cause:
+    if diagnosis.root_cause and (diagnosis.reason in _OF_SERVICES or diagnosis.action is Action.WAIT_AND_RETRY):
         return _asked_at(diagnosis, facts, words)
     if diagnosis.category is Category.INFRASTRUCTURE or diagnosis.reason in _NO_PLACE or not diagnosis.root_cause:
         return ""
@@ -458,10 +455,12 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
 def _asked_at(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
     origin = _by_origin(diagnosis, facts)[0][1]
-    if origin is None or not origin.own or origin.library not in _HTTP or (words is not None and origin.place in words.text):
+    asks = origin is not None and (origin.library in _HTTP or diagnosis.reason not in _OF_SERVICES)
+    if origin is None or not origin.own or not asks or (words is not None and origin.place in words.text):
         return ""
     code = f", `{origin.code}`" if origin.code else ""
-    retry_words = "" if words is not None and words.wall else ": a few more tries with a pause there outlive such a break"
+    fixed = diagnosis.action is Action.FIX_AND_RESUBMIT
+    retry_words = "" if fixed else ": a few more tries with a pause there outlive such a break"
     return f"It is asked for at {_place_of(origin)}{code}{retry_words}."
 
 

@@ -242,6 +242,8 @@ def paragraph(line: Line, facts: Facts) -> str:
             or more.text[:1].isspace()
             or len(texts[-1]) >= FULL_LINE
         )
+        if not text and texts[-1].endswith(":"):
+            continue  # what is announced stands below an empty line
         if not text or _RULE.match(text) or not goes_on:
             break
         texts.append(text)

@@ -231,7 +231,7 @@ def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Pro
         return f"A server has no end of its own: ask for as much time ({option}) as it is to serve."
     save = last_save(facts)
     if bar is None:
-        return _without_bar(diagnosis, facts, option)
+        return _without_bar(diagnosis, facts, program)
     stood = f"It stood at {bar.position} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
     if save is not None:
         time_left = f"the rest takes about {clock(bar.left_s)} at that rate"
@@ -243,9 +243,9 @@ def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Pro
     )
 
 
-def _without_bar(diagnosis: Diagnosis, facts: Facts, option: str) -> str:
+def _without_bar(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     """Return what is to be asked for where no bar tells how much is left: by how long it ran, and what it counted last."""
-    length, limit, save = ran_for(facts), _limit(facts), last_save(facts)
+    length, limit, save, option = ran_for(facts), _limit(facts), last_save(facts), batch_system(facts).time
     count = run_round(facts)
     stood = f"it was at {count}" if count is not None else ""
     if not stood and (last := last_count(facts, _first_cited(diagnosis))):
@@ -257,6 +257,11 @@ def _without_bar(diagnosis: Diagnosis, facts: Facts, option: str) -> str:
         return f"{stood_at}Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     most = f", {limit}," if limit else ""
     unsaved = saved(facts)
+    if program.trains and not unsaved.startswith(SAVED_NOTHING):
+        return (
+            f"{stood_at}Start it so that it goes on from its last checkpoint; where it writes none (the log shows no save), the "
+            f"same limit{most} ends it at the same place: then ask for more time ({option}), or let it save first."
+        )
     return (
         f"{stood_at}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on "
         f"from there. {'' if unsaved.startswith(SAVED_NOTHING) else unsaved}"

@@ -17,7 +17,7 @@ from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
 
-__all__ = ["USED_UP", "failing_attempts", "is_attempt", "of_retries", "prefer_retries"]
+__all__ = ["USED_UP", "failing_attempts", "is_attempt", "of_retries", "prefer_retries", "tried_again"]
 
 USED_UP = "retries used up"
 """Rule of such a finding."""
@@ -46,6 +46,15 @@ _ASKS = re.compile(
     r"|endpoint|\bcall\b|time ?out|unavailable|give.{0,4}up|giving up|gave up",
     re.IGNORECASE,
 )
+
+
+_TRIED_AGAIN = re.compile(r"\b(?:[Ww]ill retry in \d|[Rr]etrying (?:in|after) \d)")
+"""How a tool says below its error that it tries once more, as curl does."""
+
+
+def tried_again(line: int, facts: Facts) -> bool:
+    """Tell whether the line below an error says that the tool tries it once more."""
+    return any(_TRIED_AGAIN.search(each.text[:MOST_LINES]) for each in facts.between(line + 1, line + 1))
 
 
 def of_retries(facts: Facts) -> Iterator[Finding]:

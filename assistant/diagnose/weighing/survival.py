@@ -16,6 +16,7 @@ from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, Finding
 from assistant.diagnose.weighing.process_exits import excused, exits_alone
+from assistant.diagnose.weighing.retries import tried_again
 from assistant.logs.lines import Line
 
 SURVIVED_STEPS = 3
@@ -58,8 +59,7 @@ _GOOD_COUNT = re.compile(
 _HEADING = re.compile(r"\s{1,12}[A-Za-z][\w ]{0,30}:\s*$")
 _SHARE = re.compile(
     r"\W{0,6}(?:\w+ ){0,3}(?:acc\w*|f1\w*|precision|recall|exact[ _]match|em|bleu|rouge\S*|pass@\d+|auc|score"
-    r"|success rate|win rate)\b"
-    r"[^:=|]{0,20}[:=|]\s{0,20}\d{1,3}(?:\.\d{1,12})?\b",
+    r"|success rate|win rate)\b[^:=|]{0,20}[:=|]\s{0,20}\d{1,3}(?:\.\d{1,12})?\b",
     re.IGNORECASE,
 )
 RESULT_LINES = 6
@@ -179,7 +179,7 @@ def _handled(finding: Finding, facts: Facts) -> bool:
         return False
     episode = finding.episode
     if episode is None:
-        return bool(_GOES_ON.search(finding.text))
+        return bool(_GOES_ON.search(finding.text)) or (finding.file == "job.log" and tried_again(finding.line, facts))
     before = facts.between(episode.first - 1, episode.first - 1)
     after = facts.between(episode.last + 1, episode.last + 2)
     # what stands before a traceback may be about another matter: it is believed only where something goes on

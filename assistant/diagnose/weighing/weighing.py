@@ -54,6 +54,11 @@ TOLD_BY_TOOLS = frozenset({"os_error", "permission_error", "s3_storage_error"})
 """What a child tool prints itself before Python says no more than that it failed."""
 MISSES = frozenset({"file_not_found_error", "model_loading_error", "dataset_loading_error"})
 """What a program meets that needs the output of one that has failed before it in the same script."""
+_FRONT = re.compile(
+    r"\b[Ss]ee (?:the )?(?:root cause|stack ?trace|errors?|exception) (?:for the root cause )?above"
+    r"|See stack trace for the root cause"
+)
+"""Words of the front of a program whose other process failed."""
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|/bin/")
 LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
@@ -88,6 +93,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _explain(weighed, facts)
     _prefer_specific(weighed)
     _leave_to_the_shell(weighed, facts)
+    _prefer_told(weighed)
     _prefer_tracebacks(weighed, facts)
     _prefer_first_program(weighed, facts)
     _believe_last_exception(weighed, facts)
@@ -282,6 +288,16 @@ def _believe_last_exception(findings: Sequence[Finding], facts: Facts) -> None:
         last = finding.episode is not None and finding.episode.kind is EpisodeKind.MAIN and not finding.survived
         if last and finding.role is Role.CASCADE and not facts.before_leg(finding.line):
             finding.factor = ROLES[Role.SYMPTOM]
+
+
+def _prefer_told(findings: Sequence[Finding]) -> None:
+    """Lower an exception that only says that its cause stands above, where an error of another reason does."""
+    fronts = [finding for finding in findings if finding.episode is not None and _FRONT.search(finding.text)]
+    for front in fronts:
+        before = (f for f in findings if f.file == front.file and f.line < front.line and f not in fronts)
+        if any(says_error(f.text) and not symptomatic(f) and f.strength > LEAST for f in before):
+            front.factor *= 0.4
+            front.note = "it only says that its cause stands above"
 
 
 def _prefer_tracebacks(findings: Sequence[Finding], facts: Facts) -> None:
