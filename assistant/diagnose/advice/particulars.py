@@ -183,7 +183,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         deed,
         " ".join(filter(None, (state.sentence, words.text if words else ""))),
         _place(diagnosis, facts, words),
-        standing(diagnosis, facts, program),
+        "" if diagnosis.reason == "time_limit" and words is not None and words.complete else standing(diagnosis, facts, program),
     ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
