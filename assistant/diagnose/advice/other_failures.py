@@ -372,15 +372,15 @@ def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
 
 _SET_UP_BY = (
     (
-        re.compile(r"EnvironmentNameNotFound|Could not find conda environment|EnvironmentLocationNotFound"),
-        "conda env list shows the environments that are there for this account and this conda: make it, or activate it by its path",
+        re.compile(r"Environment(?:Name|Location)NotFound|Could not find conda environment"),
+        "conda env list shows the environments that this account and this conda have: make it, or activate it by its path",
     ),
     (
         re.compile(r"conda|mamba"),
         'source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate',
     ),
     (re.compile(r"exist but cannot be loaded"), "module spider NAME/VERSION lists which modules have to be loaded before it"),
-    (re.compile(r"Lmod has detected|Unable to locate a modulefile"), "module spider NAME, or module avail, shows those that are there"),
+    (re.compile(r"Lmod has detected|Unable to locate a modulefile"), "module spider NAME, or module avail, shows what there is"),
 )
 """By words of what could not set up the environment: how that is done."""
 
@@ -413,7 +413,9 @@ _NOT_THERE = re.compile(r"(?:slurm_script|\.sh|\.sbatch|\.slurm): line (\d{1,6})
 _DIRECTIVES = frozenset({"SBATCH", "PBS", "BSUB", "$"})
 LINES_BEFORE_END = 6
 _OVER_LIMIT = re.compile(r"exceeded (?:job |step )?memory limit|[Ee]xceeded .{0,20}memory limit.{0,40}being killed")
-_ENDS_STEP = re.compile(r"srun: (?:launch/slurm: )?_step_signal: Terminating|srun: Job step aborted: Waiting|srun: Terminating StepId")
+_ENDS_STEP = re.compile(
+    r"srun: (?:launch/slurm: )?_step_signal: Terminating|srun: Job step aborted: Waiting|srun: Terminating StepId"
+)
 _CANCELLED = re.compile(r"\*\*\* (?:JOB|STEP) \d{2,12}\S{0,12} ON \S{1,80} CANCELLED AT \S{10,30}(?P<limit> DUE TO TIME LIMIT)?")
 
 

@@ -34,7 +34,8 @@ _TELLS = re.compile(
 )
 _WROTE = re.compile(r"\b(?:wrote|written|writing|saved?|saving|created?|output)\b.{0,40}", re.IGNORECASE)
 _RULE_BEGINS = re.compile(
-    r"^(?:local)?(?:rule|checkpoint) [\w.-]{1,120}:$|^\s{2,8}(?:input|output|jobid|wildcards|resources|reason|threads): |^Finished job"
+    r"^(?:local)?(?:rule|checkpoint) [\w.-]{1,120}:$"
+    r"|^\s{2,8}(?:input|output|jobid|wildcards|resources|reason|threads): |^Finished job"
 )
 _REMOVES = "Removing output files of failed"
 _CONTAINER = re.compile(
@@ -93,9 +94,9 @@ def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: F
         process = of_rule.replace("rule ", "process ", 1)
         work = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
         return (
-            f"The command of {process} ended well and did not make {files or 'what it declares'}, which the process declares as its "
-            f"output: look in {work or 'its work folder'} for what it did make (ls, .command.log), and let the command write that "
-            f"name, or correct the output: block (optional: true where there may be none).{wrote} -resume then keeps what is done."
+            f"The command of {process} ended well and did not make {files or 'what it declares'}, which the process declares as "
+            f"its output: look in {work or 'its work folder'} for what it did make (ls, .command.log), and let the command "
+            f"write that name, or correct the output: block (optional: true where there may be none).{wrote} -resume then keeps what is done."
         )
     return (
         f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
@@ -153,8 +154,9 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     if printed := _printed_before(cited, facts):
         number, words = printed
         return (
-            f"The command of {of_rule} failed{status}, right behind what its tools printed: {cut(words, SHOWN_OF_ERROR).rstrip('.')} "
-            f"(job.log:{number}). Mend that first; a `log:` of the rule keeps the words of each rule apart.{means}"
+            f"The command of {of_rule} failed{status}, right behind what its tools printed: "
+            f"{cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that first; a `log:` of the rule keeps "
+            f"the words of each rule apart.{means}"
         )
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
