@@ -85,8 +85,8 @@ def bare_crash(cited: Citation, facts: Facts) -> str:
     if at is None:
         return text
     pointer = " That is a pointer that was never set." if int(at["address"], 16) < NULL_PAGE else ""
-    where = f"addr2line -f -e {at['image']} 0x{at['ip'].lstrip('0') or '0'}"
-    return f"{text} The kernel names the address {at['address']}, in {at['image']}: `{where}` gives the line.{pointer}"
+    command = f"addr2line -f -e {at['image']} 0x{at['ip'].lstrip('0') or '0'}"
+    return f"{text} The kernel names the address {at['address']}, in {at['image']}: `{command}` gives the line.{pointer}"
 
 
 def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:

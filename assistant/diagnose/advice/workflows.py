@@ -96,7 +96,8 @@ def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: F
         return (
             f"The command of {process} ended well and did not make {files or 'what it declares'}, which the process declares as "
             f"its output: look in {work or 'its work folder'} for what it did make (ls, .command.log), and let the command "
-            f"write that name, or correct the output: block (optional: true where there may be none).{wrote} -resume then keeps what is done."
+            f"write that name, or correct the output: block (optional: true where there may be none).{wrote} -resume then keeps "
+            "what is done."
         )
     return (
         f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
