@@ -20,7 +20,6 @@ TABLES = {
     "knowledge/reasons/connection_error.toml": SIGNATURES,
     "knowledge/reasons/cuda_error.toml": SIGNATURES,
     "knowledge/reasons/node_failure.toml": SIGNATURES,
-    "knowledge/reasons/runtime_error.toml": SIGNATURES,
     "knowledge/secrets.toml": "forms of keys and tokens, each with its examples",
     "tests/cases/checkpoints/array_tasks.toml": EXAMPLES,
     "tests/cases/checkpoints/strangers.toml": EXAMPLES,
