@@ -20,6 +20,10 @@ _NAMES = re.compile(
     r"(?P<fpe>SIGFPE|[Ff]loating[ -]point exception|signal 8\b)|(?P<ill>SIGILL|[Ii]llegal instruction|signal 4\b)"
     r"|(?P<segv>SIGSEGV|[Ss]egmentation fault|signal 11\b)"
 )
+_BARE = re.compile(r"Segmentation fault|Illegal instruction|Floating point exception|\bSIGSEGV\b|\bSIGFPE\b|\bSIGILL\b")
+_KERNEL = re.compile(r"segfault at (?P<address>[0-9a-f]{1,16}) ip (?P<ip>[0-9a-f]{4,16}) .{0,60}\bin (?P<image>[\w.+-]{1,120})\[")
+NULL_PAGE = 4096
+"""Addresses below which no program has memory."""
 _SIGNALS = {
     "fpe": (
         "a floating-point exception (SIGFPE: a division by 0, an overflow or an invalid number, in a build that traps them)",
@@ -68,7 +72,25 @@ class NativeFrame(NamedTuple):
 
 def crash_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
     """Return where a program crashed and how to find out why, and whether a start would meet it again; empty for other lines."""
-    signal = _NAMES.search(cited.text[:MOST_OF_LINE]) if cited.rule in SIGNALS and cited.file == "job.log" else None
+    if cited.rule not in SIGNALS:
+        return "", False
+    return _account(cited, facts)
+
+
+def bare_crash(cited: Citation, facts: Facts) -> str:
+    """Return the same for a line of a shell or of srun that only says by which signal a program ended; empty for other lines."""
+    text, _ = _account(cited, facts) if _BARE.search(cited.text[:MOST_OF_LINE]) else ("", False)
+    lines = facts.between(max(1, cited.line - LINES_BEFORE), cited.line + LINES_BEHIND) if text else []
+    at = next((match for line in lines if (match := _KERNEL.search(line.text[:MOST_OF_LINE])) is not None), None)
+    if at is None:
+        return text
+    pointer = " That is a pointer that was never set." if int(at["address"], 16) < NULL_PAGE else ""
+    command = f"addr2line -f -e {at['image']} 0x{at['ip'].lstrip('0') or '0'}"
+    return f"{text} The kernel names the address {at['address']}, in {at['image']}: `{command}` gives the line.{pointer}"
+
+
+def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
+    signal = _NAMES.search(cited.text[:MOST_OF_LINE]) if cited.file == "job.log" else None
     if signal is None or signal.lastgroup is None:
         return "", False
     title, origin = _SIGNALS[signal.lastgroup]
@@ -76,6 +98,14 @@ def crash_account(cited: Citation, facts: Facts) -> tuple[str, bool]:
     function = f" in {frame.function}{f' ({frame.place})' if frame.place else ''}" if frame is not None else ""
     count = len(_processes(cited, facts))
     on = f" on {count} processes" if count > 1 else ""
+    near = facts.between(max(1, cited.line - LINES_BEFORE), cited.line + LINES_BEHIND)
+    if signal.lastgroup == "fpe" and any("Foam::sigFpe" in line.text for line in near):
+        return (
+            f"The solution of OpenFOAM diverged{on}, and the trap for numbers that are none (FOAM_SIGFPE) ended it: look at "
+            "the Courant numbers and residuals of the last time steps, take a smaller deltaT or maxCo, run checkMesh, and look at "
+            "initial and boundary values (k, epsilon and omega are never 0). Bounded schemes (upwind) for the first steps help.",
+            True,
+        )
     find = "build it with -g and the checks of the compiler (-fcheck=all -fbacktrace, -check bounds -traceback, -fsanitize=address)"
     has_line = frame is not None and re.search(r":\d", frame.place)
     finding = (

@@ -364,15 +364,25 @@ def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
     quoted = f"job.log:{line.number}: {text if len(text) <= SHOWN_OF_LINE else f'{text[:SHOWN_OF_LINE]}…'}"
     if reason == "cancelled":
         return f"Its script could not set up its environment ({quoted})."
-    conda = "conda" in text or "mamba" in text
-    how = (
-        ' (source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate)'
-        if conda
-        else ""
-    )
+    how = next((f" ({words})" for pattern, words in _SET_UP_BY if pattern.search(text)), "")
     return (
         f"Mend first what failed in the script before that ({quoted}){how}: the program ran without the environment that is meant."
     )
+
+
+_SET_UP_BY = (
+    (
+        re.compile(r"Environment(?:Name|Location)NotFound|Could not find conda environment"),
+        "conda env list shows the environments that this account and this conda have: make it, or activate it by its path",
+    ),
+    (
+        re.compile(r"conda|mamba"),
+        'source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate',
+    ),
+    (re.compile(r"exist but cannot be loaded"), "module spider NAME/VERSION lists which modules have to be loaded before it"),
+    (re.compile(r"Lmod has detected|Unable to locate a modulefile"), "module spider NAME, or module avail, shows what there is"),
+)
+"""By words of what could not set up the environment: how that is done."""
 
 
 def _in_environment(cited: Citation, facts: Facts) -> bool:
@@ -401,6 +411,11 @@ def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts
 MOST_OF_LINE, MOST_OF_QUOTE = 400, 120
 _NOT_THERE = re.compile(r"(?:slurm_script|\.sh|\.sbatch|\.slurm): line (\d{1,6}): (.{1,80}?): command not found")
 _DIRECTIVES = frozenset({"SBATCH", "PBS", "BSUB", "$"})
+LINES_BEFORE_END = 6
+_OVER_LIMIT = re.compile(r"exceeded (?:job |step )?memory limit|[Ee]xceeded .{0,20}memory limit.{0,40}being killed")
+_ENDS_STEP = re.compile(
+    r"srun: (?:launch/slurm: )?_step_signal: Terminating|srun: Job step aborted: Waiting|srun: Terminating StepId"
+)
 _CANCELLED = re.compile(r"\*\*\* (?:JOB|STEP) \d{2,12}\S{0,12} ON \S{1,80} CANCELLED AT \S{10,30}(?P<limit> DUE TO TIME LIMIT)?")
 
 
@@ -417,6 +432,8 @@ def ended_later(line: int, facts: Facts) -> str:
         match = _CANCELLED.search(end.text[:MOST_OF_LINE]) if end.number > line else None
         if match is not None and ended_after_failure(Citation("job.log", end.number, end.text[:MOST_OF_LINE], ""), facts.tasks):
             continue  # nobody did that: a task of the step had failed
+        if match is not None and not match["limit"] and _ended_by_slurm(end.number, facts):
+            continue  # Slurm itself did: memory went over its limit, or srun ends the step behind a task
         if match is not None and match["limit"]:
             return (
                 f"Behind it the job ran into its time limit (job.log:{end.number}): it did not end on that error, so let it exit "
@@ -425,6 +442,14 @@ def ended_later(line: int, facts: Facts) -> str:
         if match is not None:
             return f"Behind it the job was cancelled (job.log:{end.number}): ask its owner, too, before it is started again."
     return ""
+
+
+def _ended_by_slurm(number: int, facts: Facts) -> bool:
+    """Tell whether Slurm says right before a cancellation, or srun around that of a step alone, that it ends it by itself."""
+    lines = [line.text[:MOST_OF_LINE] for line in facts.between(max(1, number - LINES_BEFORE_END), number + LINES_BEFORE_END)]
+    if any(_OVER_LIMIT.search(text) for text in lines):
+        return True
+    return any(_ENDS_STEP.search(text) for text in lines) and not any("*** JOB " in text for text in lines)
 
 
 def script_fault(line: int, facts: Facts, *, of_program: bool) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
 from assistant.diagnose.advice.builds import build_account
-from assistant.diagnose.advice.crashes import crash_account
+from assistant.diagnose.advice.crashes import bare_crash, crash_account
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
@@ -47,7 +47,7 @@ from assistant.diagnose.advice.standing import (
     stack_account,
     waiting_account,
 )
-from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
+from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
 from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
@@ -120,8 +120,6 @@ _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs f
 _NO_PLACE = frozenset(
     {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
-
-
 REPEATED = 0.75
 """Share of the words of a message from which on a demand that has them makes the message a repetition."""
 _LONG_WORDS = re.compile(r"[\w.-]{3,}")
@@ -163,7 +161,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         return replace(diagnosis, advice=in_words_of_vendor(remedy, facts))
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
-    entry_first = diagnosis.reason == "hang" or any(cited.rule == "killed.hydra" for cited in diagnosis.root_cause[:1])
+    entry_first = diagnosis.reason == "hang" or any(cited.rule in ENTRY_FIRST for cited in diagnosis.root_cause[:1])
     asked_first = entries if entry_first else [entry for entry in entries if entry.first]
     quoted = next(_quoted(diagnosis, facts, asked_first, program), None)
     words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
@@ -188,11 +186,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         if over or (words is not None and words.whole)
         else with_checkpoint(deed, facts, program)
     )
+    decides = diagnosis.reason == "time_limit" and words is not None and (words.wall or words.complete)
     parts = [
         deed,
         " ".join(filter(None, (state.sentence, words.text if words else ""))),
         _place(diagnosis, facts, words),
-        "" if diagnosis.reason == "time_limit" and words is not None and words.wall else standing(diagnosis, facts, program),
+        "" if decides else standing(diagnosis, facts, program),
     ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
@@ -327,7 +326,8 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
     place = f"{cited.file}:{cited.line}: {message}"
-    return f"{demand} ({place.rstrip('.')})." if demand else f"All that the log says is {place}"
+    message = f"{demand} ({place.rstrip('.')})." if demand else f"All that the log says is {place}"
+    return bare_crash(cited, facts) or message
 
 
 def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, understood: bool) -> str:

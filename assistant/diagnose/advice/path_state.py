@@ -24,6 +24,8 @@ _MOUNT = re.compile(r"(?P<device>\S{1,120}) on (?P<at>/\S{0,200}) type (?P<kind>
 _DISK = re.compile(
     r"^\S{1,120}\s+[\d.]+[KMGTP]?i?\s+[\d.]+[KMGTP]?i?\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<used>\d{1,3})%\s+(?P<at>/\S{0,200})\s*$"
 )
+_DF = re.compile(r"(?:^|[\s+$])df -\w{1,6}\b|\bI?Use%")
+_OF_INODES = re.compile(r"\bdf -\w{0,5}i|\bIUse%")
 _USER = re.compile(
     r"\buid=(?P<uid>\d{1,10})\((?P<name>[\w.-]{1,40})\)|^(?:User|USER|[Rr]unning as(?: user)?)[:= ]{1,3}(?P<user>[\w.-]{2,40})\s*$"
 )
@@ -82,6 +84,7 @@ def path_state(cited: Citation, facts: Facts) -> PathState:
     user = ""
     wall = False
     best = ""
+    of_inodes = False
     for line in facts.lines[:MOST_LINES]:
         if line.number >= cited.line:
             break
@@ -93,7 +96,13 @@ def path_state(cited: Citation, facts: Facts) -> PathState:
             words = [f"{best} is {mount['device']}, mounted {only} ({mount['kind']}, job.log:{line.number})"]
             if wall:
                 words[0] += f": mount it for writing (rw), or write to another folder than {path}"
+        elif _DF.search(head):
+            of_inodes = _OF_INODES.search(head) is not None
         elif "%" in head and (disk := _DISK.search(head)) and _under(path, disk["at"]) and int(disk["used"]) >= LEAST_FULL:
+            if of_inodes and disk["free"] == "0":
+                files = "too many files and not too many bytes: remove small ones, or pack them (tar, squashfs, HDF5)"
+                words, wall = [f"{disk['at']} has no inode left (df -i, job.log:{line.number}), which is {files}"], True
+                continue
             words.append(f"{disk['at']} is {disk['used']} % full with {disk['free']} left (job.log:{line.number})")
         elif "uid=" in head or head[:1] in "UuRr":
             account = _USER.search(head)

@@ -124,6 +124,8 @@ NEAR_SAVE = 20
 _STEP_SAID = re.compile(r"(?<![\d.])[1-9]\d{1,9}(?![\d.])")
 LAST_CHECKPOINT = "from the last healthy checkpoint"
 ANEW = "Start it again"
+ENTRY_FIRST = frozenset({"killed.hydra", "killed.airflow_zombie"})
+"""Signatures of kills of which an entry of the advice knows more than what holds of any kill."""
 SAVED_NOTHING = "It saved nothing"
 _EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
 _EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")

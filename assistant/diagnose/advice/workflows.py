@@ -33,6 +33,10 @@ _TELLS = re.compile(
     r"rror\b|ERROR|[Ff]atal|FATAL|EXIT|[Cc]annot|[Cc]an't|[Nn]o such|not found|[Ff]ailed|denied|[Kk]illed|Exception|[Ii]nvalid"
 )
 _WROTE = re.compile(r"\b(?:wrote|written|writing|saved?|saving|created?|output)\b.{0,40}", re.IGNORECASE)
+_RULE_BEGINS = re.compile(
+    r"^(?:local)?(?:rule|checkpoint) [\w.-]{1,120}:$"
+    r"|^\s{2,8}(?:input|output|jobid|wildcards|resources|reason|threads): |^Finished job"
+)
 _REMOVES = "Removing output files of failed"
 _CONTAINER = re.compile(
     r"(?P<tool>singularity|apptainer|docker|podman) +(?:exec|run)\b.{0,4000}?(?P<image>\S{1,200}\.(?:sif|simg|img))"
@@ -86,10 +90,19 @@ def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: F
         if printed
         else ""
     )
+    if "expected by process" in cited.text:
+        process = of_rule.replace("rule ", "process ", 1)
+        work = next((line.strip() for line in rule.sections.get("work dir", []) if line.strip()), "")
+        return (
+            f"The command of {process} ended well and did not make {files or 'what it declares'}, which the process declares as "
+            f"its output: look in {work or 'its work folder'} for what it did make (ls, .command.log), and let the command "
+            f"write that name, or correct the output: block (optional: true where there may be none).{wrote} -resume then keeps "
+            "what is done."
+        )
     return (
         f"The command of {of_rule}{at} ended well and did not make {files or 'what it declares'}, which the rule declares as its "
         f"output: let it write exactly that name in the folder that the rule expects, or correct the output there.{wrote} To wait "
-        "longer (--latency-wait) helps only where the file comes late on a shared disk."
+        "longer (--latency-wait 60) helps only where the file comes late on a shared disk."
     )
 
 
@@ -107,6 +120,9 @@ def _not_there(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: 
 
 
 def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
+    of_process = "Process `" in cited.text or "command executed" in rule.sections
+    if of_process and "(137)" in cited.text + " ".join(rule.sections.get("caused by", [])):
+        return _failed_process(of_rule, cited, rule, "137")
     if rule.errors:
         number, words = rule.errors[0]
         return f"The command of {of_rule} failed with: {cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that."
@@ -114,7 +130,7 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     log = next((match["file"] for text in block if (match := _LOG.match(text)) is not None), "")
     code = next((match["code"] or match["told"] for text in block if (match := _EXIT.search(text)) and not match["bare"]), "")
     code = code or next((line.strip() for line in rule.sections.get("command exit status", []) if line.strip().isdigit()), "")
-    if "Process `" in cited.text or "command executed" in rule.sections:
+    if of_process:
         return _failed_process(of_rule, cited, rule, code)
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
@@ -136,6 +152,13 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
             f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run "
             f"it again with --rerun-incomplete.{means}"
         )
+    if printed := _printed_before(cited, facts):
+        number, words = printed
+        return (
+            f"The command of {of_rule} failed{status}, right behind what its tools printed: "
+            f"{cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that first; a `log:` of the rule keeps "
+            f"the words of each rule apart.{means}"
+        )
     command = next((cut(line.strip(), SHOWN_OF_COMMAND) for line in rule.sections.get("shell", []) if line.strip()), "")
     run = f" (`{command}`)" if command else ""
     return (
@@ -143,6 +166,14 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
         f"hand{run}{inside}, or give the "
         f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
     )
+
+
+def _printed_before(cited: Citation, facts: Facts) -> tuple[int, str] | None:
+    """Return the first line that tells of a failure among those that tools printed right before a rule's end; None without one."""
+    lines = facts.between(max(1, cited.line - LINES_ABOVE), cited.line - 1)
+    start = max((at for at, line in enumerate(lines) if _RULE_BEGINS.match(line.text[:MOST_OF_LINE])), default=-1)
+    telling = (line for line in lines[start + 1 :] if _TELLS.search(line.text[:MOST_OF_LINE]))
+    return next(((line.number, line.text.strip()) for line in telling if "Error in rule" not in line.text), None)
 
 
 def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) -> str:

@@ -55,6 +55,7 @@ _SAVED = re.compile(
     rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d"
     rf"|\bsav(?:ed|ing)\b[ :].{{0,160}}\.(?:pth?|ckpt|safetensors)\b"
     r"|[Aa]dding directory to artifact \(\S{0,200}check-?points?/\S{1,200}\)\.{3} Done"
+    r"|\b(?:wrote|writing|written|saved|saving)\b.{0,40}\b(?:restart|rst7?|wrfrst|cpt)\b"
     rf"|\bsave {_WHOLE}:? (?:to |in |as |at )?[\w.~-]{{0,80}}/\S",
     re.IGNORECASE,
 )
@@ -217,6 +218,7 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
             "sav" in line.text
             or "Sav" in line.text
             or "rit" in line.text
+            or "wrote" in line.text
             or "tored" in line.text
             or "artifact" in line.text
             or "SAV" in line.text

@@ -132,7 +132,9 @@ _FAILED = re.compile(
 )
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
-    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
+    r"|error (?:bar|rate|bound)|floating-point exceptions are signalling"
+    r"|\bCE memory (?:read |scrubbing )?error\b|Error \d{1,3} \(ignored\)"
+    r"|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
     r"|avg|word|character) errors?\b"
     r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
     r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
