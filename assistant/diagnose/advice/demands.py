@@ -72,6 +72,8 @@ _STATUS = re.compile(
     r"|step|run) failed: "
 )
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `, and the step that a program says failed."""
+_DOING = re.compile(r"([A-Za-z])[a-z]{2,20}ing ")
+_CALL = re.compile(r"^(?:[Hh]int|HINT|help|note): ")
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
@@ -105,6 +107,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         sentence = words.format(**groups)
         if (verb := groups.get("verb", "be")) != "be":
             sentence = f"Correct {groups['what']}, which must {verb} {groups['want']}"
+        if sentence.startswith("Leave ") and (doing := _DOING.match(groups.get("part", ""))) is not None:
+            sentence = f"Do without {doing[1].lower()}{groups['part'][1:]}: it is not allowed"
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
@@ -118,7 +122,10 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         return f"Make the two agree that are compared, {first} and {second}"
     request = next((match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"])), None)
     if request is not None:
-        return f"Do what the message asks: {request['words'].strip()}"
+        asked = _CALL.sub("", request["words"].strip())
+        if asked.startswith(("Did you", "Perhaps")):
+            return f"See whether it is what the message asks: {asked[:1].lower()}{asked[1:]}"
+        return f"Do what the message asks: {asked}"
     data_match = _DATA.search(text[:2000])
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
