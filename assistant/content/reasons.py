@@ -156,8 +156,8 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 LONGEST = 160
 """Characters of one quoted group."""
 SHIPPED = (
-    "distributed libraries saved frameworks mpi containers scheduler building simulations starts batch tools serving models training datasets objects calls values joins "
-    "tensors files environment storage resources general machines messages"
+    "distributed libraries saved frameworks mpi containers scheduler building simulations starts batch tools serving models "
+    "training datasets objects calls values joins tensors files environment storage resources general machines messages"
 ).split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(

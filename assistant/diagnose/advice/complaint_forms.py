@@ -12,7 +12,8 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?:requires?|needs?|must|should|ha(?:s|ve) to)\b[^.\n]{0,60}?\b(?:the )?environment variable [`'\"]?"
-            r"(?P<what>[A-Z][A-Z0-9_]{2,60})[`'\"]?(?: to be set| be set)? ?(?:to|=) ?[`'\"]?(?P<want>[\w.:/-]{1,60}?)[`'\"]?(?=[.;,]?(?:\s|$))"
+            r"(?P<what>[A-Z][A-Z0-9_]{2,60})[`'\"]?(?: to be set| be set)? ?(?:to|=) ?"
+            r"[`'\"]?(?P<want>[\w.:/-]{1,60}?)[`'\"]?(?=[.;,]?(?:\s|$))"
         ),
         "Export {what}={want} in the batch script before the program starts",
     ),
@@ -102,6 +103,21 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
+            rf"(?P<what>{_MATTER}) (?:must not|mustn't|should not|shouldn't|cannot|can't) be "
+            rf"(?:bigger|larger|greater|more|higher|longer) than (?P<want>{_VALUE})"
+            rf"(?:,? (?:but )?(?:got|found|received|is|was) (?P<have>{_VALUE}))?{_CLOSE}"
+        ),
+        "Bring {what} to at most {want}",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_MATTER}(?: \([^()\n]{{1,60}}\))?) exceeds? (?:the |its |your )?(?:maximum |allowed )?"
+            rf"(?:limit|maximum|quota|bound)(?: of)?:? (?P<want>{_VALUE}){_CLOSE}"
+        ),
+        "Bring {what} to at most {want}, or raise that limit where it is set",
+    ),
+    (
+        re.compile(
             rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
             rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
@@ -110,7 +126,8 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"[Ee]xpected (?!to\b)(?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? (?P<have>{_VALUE}){_END}"
+            rf"[Ee]xpected (?!to\b)(?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? "
+            rf"(?P<have>{_VALUE}){_END}"
         ),
         "Bring both sides to one: expected is {what}",
     ),
