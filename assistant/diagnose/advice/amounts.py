@@ -22,7 +22,15 @@ _MEMORY = re.compile(
 )
 _GIB = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0, "": 1 / 1024}
 """Slurm counts memory without a unit in MiB."""
+_OOM = re.compile(r"Detected \d{1,6} oom[-_]kill event|have been OOM Killed|\bOut of memory: Kill|\boom-kill:|\bOOMKilled\b")
 _SIZE = re.compile(r"(\d[\d.]{0,17}) ?([KMGT])i?[Bb]?", re.IGNORECASE)
+
+
+def oom_record(facts: Facts) -> str:
+    """Return where the log of the last attempt records a kill for want of memory, as `job.log:9`; empty where it does not."""
+    lines = (line for line in facts.lines if line.number >= facts.progress.leg)
+    record = next((line for line in lines if _OOM.search(line.text[:MOST_OF_LINE])), None)
+    return f"job.log:{record.number}" if record is not None else ""
 
 
 def lowered(value: Setting) -> str:

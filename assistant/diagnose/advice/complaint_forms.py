@@ -10,6 +10,21 @@ _END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
 _CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
 FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
+        re.compile(
+            r"(?:requires?|needs?|must|should|ha(?:s|ve) to)\b[^.\n]{0,60}?\b(?:the )?environment variable [`'\"]?"
+            r"(?P<what>[A-Z][A-Z0-9_]{2,60})[`'\"]?(?: to be set| be set)? ?(?:to|=) ?"
+            r"[`'\"]?(?P<want>[\w.:/-]{1,60}?)[`'\"]?(?=[.;,]?(?:\s|$))"
+        ),
+        "Export {what}={want} in the batch script before the program starts",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_MATTER}) (?:requires?|needs?|expects?|wants?) (?P<part>{_MATTER}) to (?P<whole>(?:be|have|match) "
+            rf"{_VALUE})(?:,? (?:but )?(?:got|found|received) (?P<have>{_VALUE}))?{_CLOSE}"
+        ),
+        "Correct {part}, which {what} wants to {whole}",
+    ),
+    (
         re.compile(r"Can't locate \S{1,120} in @INC(?: \(you may need to install the (?P<what>[\w:]{1,80}) module\))?"),
         "Install the Perl module {what} for the perl of the job (cpanm, or its package), or put its folder into PERL5LIB",
     ),
@@ -88,6 +103,21 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
+            rf"(?P<what>{_MATTER}) (?:must not|mustn't|should not|shouldn't|cannot|can't) be "
+            rf"(?:bigger|larger|greater|more|higher|longer) than (?P<want>{_VALUE})"
+            rf"(?:,? (?:but )?(?:got|found|received|is|was) (?P<have>{_VALUE}))?{_CLOSE}"
+        ),
+        "Bring {what} to at most {want}",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_MATTER}(?: \([^()\n]{{1,60}}\))?) exceeds? (?:the |its |your )?(?:maximum |allowed )?"
+            rf"(?:limit|maximum|quota|bound)(?: of)?:? (?P<want>{_VALUE}){_CLOSE}"
+        ),
+        "Bring {what} to at most {want}, or raise that limit where it is set",
+    ),
+    (
+        re.compile(
             rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
             rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
@@ -96,7 +126,8 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"[Ee]xpected (?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? (?P<have>{_VALUE}){_END}"
+            rf"[Ee]xpected (?!to\b)(?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? "
+            rf"(?P<have>{_VALUE}){_END}"
         ),
         "Bring both sides to one: expected is {what}",
     ),
@@ -118,6 +149,10 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Put what is read there into {part}, or correct {what}",
     ),
     (
+        re.compile(rf"(?P<want>{_MATTER}) (?:is|are) (?:required|needed) to (?P<what>{_VALUE}){_END}"),
+        "Provide {want}, which is needed to {what}",
+    ),
+    (
         re.compile(rf"(?P<want>{_MATTER}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
         "Provide {want}, or leave out {what}",
     ),
@@ -129,7 +164,7 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "{what} holds no {part}: run first what makes them, or give the folder that has them",
     ),
     (
-        re.compile(rf"(?P<what>{_MATTER}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
+        re.compile(rf"(?:\b[Uu]sing (?:of )?|\b[Tt]he use of )?(?P<what>{_MATTER}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
     ),
     (

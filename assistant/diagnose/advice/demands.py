@@ -12,6 +12,7 @@ the first is mended by renaming.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -72,6 +73,14 @@ _STATUS = re.compile(
     r"|step|run) failed: "
 )
 """The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `, and the step that a program says failed."""
+_GERUND = re.compile(r"([A-Za-z])[a-z]{2,20}ing ")
+_FACTOR = re.compile(r"([A-Za-z_]\w{0,40}) ?[(=] ?(\d{1,9})\)?")
+_PRODUCT = re.compile(
+    r"(?P<factors>(?:[A-Za-z_]\w{0,40} ?[(=] ?\d{1,9}\)? ?[*x] ?){1,8}[A-Za-z_]\w{0,40} ?[(=] ?\d{1,9}\)?) ?"
+    r"(?:!=|is not equal to|does(?:n't| not) (?:equal|match)) ?(?P<name>[A-Za-z_]\w{0,40}) ?[(=] ?(?P<value>\d{1,9})"
+)
+"""A product of sizes, each with its number behind it, and what it should be."""
+_CALL = re.compile(r"^(?:[Hh]int|HINT|help|note): ")
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
@@ -106,10 +115,14 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         sentence = words.format(**groups)
         if (verb := groups.get("verb", "be")) != "be":
             sentence = f"Correct {groups['what']}, which must {verb} {groups['want']}"
+        if sentence.startswith("Leave ") and (gerund := _GERUND.match(groups.get("part", ""))) is not None:
+            sentence = f"Do without {gerund[1].lower()}{groups['part'][1:]}: it is not allowed"
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
         return f"{sentence}{f' by {matter}' if matter else ''}{it_is}{f', nearest is {near}' if near else ''}"
+    if product := _product(text[:600]):
+        return product
     if match := _RELATION.search(text[:600]):
         first, second = (
             f"{match[name]} = {match[number]}" if match[name] else match[number] for name, number in (("a", "x"), ("b", "y"))
@@ -119,11 +132,25 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         return f"Make the two agree that are compared, {first} and {second}"
     request = next((match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"])), None)
     if request is not None:
-        return f"Do what the message asks: {request['words'].strip()}"
+        request_words = _CALL.sub("", request["words"].strip())
+        if request_words.startswith(("Did you", "Perhaps")):
+            return f"See whether it is what the message asks: {request_words[:1].lower()}{request_words[1:]}"
+        return f"Do what the message asks: {request_words}"
     data_match = _DATA.search(text[:2000])
     return (
         f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
     )
+
+
+def _product(text: str) -> str:
+    """Return what a product of named sizes amounts to, and what it has to be; empty where a message compares none."""
+    match = _PRODUCT.search(text)
+    if match is None:
+        return ""
+    factors = _FACTOR.findall(match["factors"])
+    names = " x ".join(name for name, _ in factors)
+    amount = math.prod(int(number) for _, number in factors)
+    return f"Choose sizes whose product is {match['value']} ({match['name']}): {names} is {amount}"
 
 
 def _bare(value: str) -> str:

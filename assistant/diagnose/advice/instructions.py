@@ -11,8 +11,8 @@ import re
 SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
 """Characters of a sentence that is quoted as a remedy."""
 REMEDY = re.compile(
-    r"(?:^|[.;:!?] +|, |\()(?P<words>(?:(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Mm]ake sure|[Ee]nsure|[Yy]ou (?:can|should|must|need "
-    r"to|have to|might want to)"
+    r"(?:^|[.;:!?] +|, |\()(?P<words>(?:(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Mm]ake sure|[Ee]nsure|[Yy]ou (?:can(?!'t|not)|should"
+    r"|must|need to|have to|might want to)"
     r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue)|Use|Set|Pass|Install|Run|Add|Remove|Specify|"
     r"Increase|Decrease|Reduce|Lower|Raise"
     r"|Upgrade|Update|Downgrade|Enable|Disable|Check (?:that|if|whether|your|the)|Did you mean|Did you forget|Perhaps)\b|"

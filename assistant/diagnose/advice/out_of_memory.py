@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.advice.amounts import lowered
+from assistant.diagnose.advice.amounts import lowered, oom_record
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -447,6 +447,8 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> t
         return first, True
     if account := worker_exit(texts):
         return account, True
+    if record := oom_record(facts):
+        return f"The kernel ended it for want of host memory ({record}): {_levers(diagnosis, facts, program)}.", True
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     process = f" of process {match[1]}" if match else ""
     batch_job = f", or {record}" if (record := record_command(facts)) else ""
@@ -454,9 +456,7 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> t
         "SIGKILL without a word is most often the kernel's, when the host has no memory left: dmesg -T of the node "
         f"(an oom-kill record{process}){batch_job} says it."
     )
-    early = (
-        "It came before any step was made, so it comes again unless that changes. " if program.trains and not program.steps else ""
-    )
+    early = "It came before any step was made, so it comes again unless that changes. " * (program.trains and not program.steps)
     lower = _levers(diagnosis, facts, program)
     return f"{words} {early}If it was memory, {lower}; if not, a person or the scheduler ended it.{_folder(facts)}", False
 

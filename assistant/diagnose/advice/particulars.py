@@ -471,7 +471,7 @@ def _without(demand: str, message: str) -> str:
     words = words[1:] if words and words[0].endswith(("error", "exception")) else words
     if words_before and sum(word in words_before for word in words) >= REPEATED * len(words):
         return ""
-    request = demand.partition("Do what the message asks: ")[2] or demand
+    request = demand.partition("what the message asks: ")[2] or demand
     at = message.lower().find(request.lower()) if request else -1
     if at < 0:
         return message

@@ -479,7 +479,7 @@ def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict
 def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
     """Return the first check that failed on a device, of which a later error does not say which, and a warning before it."""
     place, text = (cited.line, cited.text) if "Assertion `" in cited.text else (0, "")
-    if not place and "device-side assert" not in cited.text:
+    if not place and not any(words in cited.text for words in ("device-side assert", "CUBLAS_STATUS")):
         return {}
     warned = ""
     lines = [line for line in facts.lines if facts.progress.leg <= line.number <= cited.line + ASSERTS_BEHIND]

@@ -69,6 +69,8 @@ _PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):
 _DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
 """Frames as py-spy prints them, and as faulthandler does: the innermost first."""
 MOST_RANKS, MOST_NAMED, MOST_WORLD = 8, 3, 4096
+MOST_AT_START = 100
+"""Collectives of a process group up to which a training may not have begun: it broadcasts parameters and buffers first."""
 LEAST_LOST = 2
 """Steps with a gradient that is no number that are more than one skipped step of a loss scaler."""
 _GRADIENT = re.compile(
@@ -396,10 +398,10 @@ def waiting_account(facts: Facts) -> str:
     absent = _absent(ranks, facts)
     if 0 < len(absent) <= MOST_NAMED:
         which = f"{_ranks(absent)} did not come to it{_last_sign(absent, first.line, facts)}: look there"
-        return f"{waited}; {which} (py-spy dump while it hangs, its node).{_never_stepped(facts)}"
+        return f"{waited}; {which} (py-spy dump while it hangs, its node).{_never_stepped(facts, lowest)}"
     return (
         f"{waited}; the rank that held them up is one that does not report that wait{_silent(ranks)}: look at its last lines."
-        f"{_never_stepped(facts)}"
+        f"{_never_stepped(facts, lowest)}"
     )
 
 
@@ -451,8 +453,8 @@ def _silent(ranks: Sequence[int]) -> str:
     return f" (of those up to {max(ranks)}: {', '.join(map(str, absent))})" if 0 < len(absent) <= len(ranks) else ""
 
 
-def _never_stepped(facts: Facts) -> str:
-    if facts.progress.steps or facts.points:
+def _never_stepped(facts: Facts, sequence: int) -> str:
+    if facts.progress.steps or facts.points or sequence > MOST_AT_START:
         return ""
     return (
         " No step was made before, so that a restart alone most likely waits again: set TORCH_DISTRIBUTED_DEBUG=DETAIL and "
