@@ -156,9 +156,10 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 LONGEST = 160
 """Characters of one quoted group."""
 SHIPPED = (
-    "requests systems interconnects devices builds platforms kubernetes programs codes analysis research distributed libraries saved "
-    "frameworks mpi containers scheduler services clients pipelines building simulations starts batch tools serving models training "
-    "datasets objects calls values joins tensors files environment storage resources general machines messages"
+    "requests systems interconnects devices builds platforms kubernetes programs codes analysis research distributed "
+    "libraries saved frameworks mpi containers scheduler services clients pipelines building simulations starts batch tools "
+    "serving models training datasets objects calls values joins tensors files environment storage resources general "
+    "machines messages"
 ).split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
