@@ -61,7 +61,7 @@ def undecided(row: AuditRow, store: Store) -> bool:
     if row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
         return False
     if row.what == "incident.state" and row.outcome == IncidentState.ESCALATED:
-        return any(other.state in UNDECIDED for other in chain_of(store.incident(row.incident), store))
+        return any(neighbour.state in UNDECIDED for neighbour in chain_of(store.incident(row.incident), store))
     if row.what != "incident.opened":
         return False
     incident = store.incident(row.incident)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
-from assistant.engine.intake import UNPROVEN, chain_of, is_told_by, note_of, restarts_of
+from assistant.engine.intake import UNPROVEN, chain_of, note_of, restarts_of, stands_for
 from assistant.engine.node_remedy import node_remedies
 from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
 from assistant.errors import UsageError
@@ -203,7 +203,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
     incident = store.incident(row.incident or 0)
     word = _end_word(state, incident, row.why or incident.note, store)
-    if not word or (state is IncidentState.ESCALATED and any(is_told_by(incident, other) for other in chain_of(incident, store))):
+    neighbours = chain_of(incident, store) if state is IncidentState.ESCALATED else []
+    if not word or any(stands_for(neighbour, incident) for neighbour in neighbours):
         return None  # the message about the other end of the restart says what both need, and knows more
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)

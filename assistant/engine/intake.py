@@ -252,10 +252,11 @@ def chain_of(incident: Incident, store: Store) -> list[Incident]:
     return [*restarts_of(incident.id, store), *before]
 
 
-def is_told_by(incident: Incident, other: Incident) -> bool:
+def stands_for(neighbour: Incident, incident: Incident) -> bool:
     """Tell whether the message about a neighbour in its chain stands for that of an incident: of two ends the later knows more."""
-    if other.state is not IncidentState.ESCALATED or f"incident {incident.id} is about that job" in other.note:
+    if neighbour.state is not IncidentState.ESCALATED or f"incident {incident.id} is about that job" in neighbour.note:
         return False
-    if other.closed is None or incident.closed is None:
+    if neighbour.closed is None or incident.closed is None:
         return False
-    return (other.closed, other.id) > (incident.closed, incident.id) or f"incident {other.id} is about that job" in incident.note
+    is_later = (neighbour.closed, neighbour.id) > (incident.closed, incident.id)
+    return is_later or f"incident {neighbour.id} is about that job" in incident.note

@@ -370,10 +370,8 @@ def names_job(path: str, job: Job) -> bool:
 
 def _has(path: str, number: str) -> bool:
     """Tell whether a number stands in a path by itself, padded with zeros or not."""
-    wanted = number.lstrip("0")
-    return bool(number) and any(
-        digits.lstrip("0") == wanted and word.lower() in _JOB_WORDS for word, digits in _NUMBER.findall(path)
-    )
+    own = number.lstrip("0")
+    return bool(number) and any(digits.lstrip("0") == own and word.lower() in _JOB_WORDS for word, digits in _NUMBER.findall(path))
 
 
 def _looked_at(

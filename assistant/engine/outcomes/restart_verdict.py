@@ -121,8 +121,8 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
         engine.store.mark_stage(incident.id, STUCK)
         return replace(ended, state=IncidentState.ESCALATED, note=f"the run does not go on: {stuck}")
     child = _own_incident(engine, incident, restarted) if restarted is not None else None
-    if ended.state is IncidentState.VERIFYING and restarted is not None and (again := hung_again(engine.store, incident, child)):
-        return replace(ended, state=IncidentState.ESCALATED, note=again, failed_job=restarted.job)
+    if ended.state is IncidentState.VERIFYING and restarted is not None and (hang := hung_again(engine.store, incident, child)):
+        return replace(ended, state=IncidentState.ESCALATED, note=hang, failed_job=restarted.job)
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
