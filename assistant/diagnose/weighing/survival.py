@@ -99,7 +99,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         return
     episode = finding.episode
     if episode is None and not finding.blames and finding.line < facts.lines_total and _DEBUG.search(finding.text[:_HEAD]):
-        finding.factor, finding.note = finding.factor * 0.25, "printed for who looks for errors of the program itself"
+        finding.factor, finding.note = finding.factor * 0.05, "printed for who looks for errors of the program itself"
     elif _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
