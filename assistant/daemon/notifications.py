@@ -16,7 +16,7 @@ from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.intake import UNPROVEN, chain_of, note_of, restarts_of, stands_for
 from assistant.engine.node_remedy import node_remedies
-from assistant.engine.retry_policy import LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
+from assistant.engine.retry_policy import AT_WORK, LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Event, EventKind, Incident, IncidentState
 from assistant.recover.joblog import LogPlaces, log_paths
@@ -397,9 +397,11 @@ def _subject(incident: Incident, store: Store) -> str:
 
 
 def _works(incident: Incident, store: Store) -> bool:
-    """Tell whether nothing but silence speaks for the hang of a job whose ranks were seen to use the CPU."""
+    """Tell whether nothing but silence speaks for the hang of a job that was seen to use the CPU, or to write files."""
     if incident.kind is not EventKind.HANG or UNPROVEN not in store.stages(incident.id):
         return False
+    if AT_WORK in incident.note:
+        return True
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
     is_at_work = any(WORKS.search(str(detail.get("witness") or "")) for detail in details)
     return is_at_work and not any(detail.get("proofs") for detail in details)

@@ -8,13 +8,14 @@ once more in the cluster as it is then: where nothing is left to be done it is c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from assistant.engine.gather import keep_log_ends
 from assistant.engine.intake import UNPROVEN
+from assistant.engine.outcomes.written_files import written_file
 from assistant.errors import ToolError
 from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
@@ -28,6 +29,7 @@ from assistant.recover.source.settings import repeat_problem
 from assistant.store import WENT_ON, Store
 from assistant.store.standing_decisions import Period, last_period, why_open
 from assistant.watch.attempts import STANDING, KnownIncidents
+from assistant.watch.witness import IDLE_PROOFS
 
 ASKS_OLD_ADDRESS = "asks_old_address"
 """Stage of an incident: its living job was proven to ask an address that it will never read anew."""
@@ -41,6 +43,8 @@ WORKING = "working"
 """Stage of an incident: its silent job was seen to work, and nobody is told of it yet."""
 WORKS_PATIENCE = timedelta(minutes=5)
 """For so long a silent job whose ranks use the CPU is left alone behind the watch's own limit: evaluations print nothing."""
+AT_WORK = "makes no step and works: "
+"""In the note of a silent job that was left running since it writes files."""
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
@@ -62,7 +66,7 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
 
 
 def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> str:
-    """Return why a living job is not ended as hung: nothing but its silence speaks for it; empty where something does.
+    """Return why a living job is not ended as hung: nothing but its silence speaks for it, or it writes; empty for any other.
 
     A person who asked for the recovery has looked. That it was not proven is noted: the watch goes on looking.
     """
@@ -70,9 +74,17 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
         return ""
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    if any(detail.get("proofs") for detail in details) or {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
+    if {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
+        return ""
+    written = _writes(details, incident, job, store.clock.now())
+    if any(detail.get("proofs") for detail in details) and not written:
         return ""
     store.mark_stage(incident.id, UNPROVEN)
+    if written:
+        return (
+            f"job {incident.job} {AT_WORK}{written}. It was left running, for nothing shows that it hangs. Only if that stops, and "
+            f"its log stands still for longer than such a phase takes, end it with `nightshift recover {incident.job}`"
+        )
     if sentence := _stands_again(store, incident, diagnosis):
         store.mark_stage(incident.id, STANDS_AGAIN)
         return f"{sentence}. It was left running: look at its ranks (py-spy dump), then end it with scancel {incident.job}"
@@ -114,16 +126,28 @@ def _stands_again(store: Store, incident: Incident, diagnosis: Diagnosis) -> str
     )
 
 
+def _writes(details: Sequence[Mapping[str, Any]], incident: Incident, job: Job | None, now: datetime) -> str:
+    """Return which file a silent job wrote a moment ago; empty where none, or where more than idleness proves that it hangs."""
+    proofs = {str(proof) for detail in details for proof in detail.get("proofs") or ()}
+    if job is None or not proofs <= IDLE_PROOFS:
+        return ""
+    return written_file(job, incident.failed_at or incident.opened, now)
+
+
 def working_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None, now: datetime) -> str:
-    """Return why nobody is told of a silent job yet: its ranks use the CPU, and it may be in a phase that takes that long.
+    """Return why nobody is told of a silent job yet: its ranks use the CPU, or it writes: its phase may take that long.
 
     Empty where something else speaks for the hang, and when `WORKS_PATIENCE` is over.
     """
     if diagnosis.reason != "hang" or job is None or job.state.ended or incident.kind is not EventKind.HANG:
         return ""
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    if now - incident.opened >= WORKS_PATIENCE:
+        return ""
     works = next((match[0] for detail in details if (match := WORKS.search(str(detail.get("witness") or "")))), "")
-    if not works or any(detail.get("proofs") for detail in details) or now - incident.opened >= WORKS_PATIENCE:
+    works = "" if any(detail.get("proofs") for detail in details) else works
+    works = works or _writes(details, incident, job, now)
+    if not works:
         return ""
     if _stands_again(store, incident, diagnosis):
         return ""

@@ -294,6 +294,10 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
     return tuple(text for text, holds in proofs.items() if holds)
 
 
+IDLE_PROOFS = frozenset({"GPUs do nothing", "no rank moves"})
+"""Proofs of `proofs_of_hang` that hold of a job as well that works elsewhere, or waits for a service between two answers."""
+
+
 def has_lost_its_program(witness: Witness | None) -> bool:
     """Tell whether the nodes of a job show that its program is gone, or stopped while others are not."""
     return witness is not None and bool(witness.facts.get("gone") or witness.facts.get("stopped"))

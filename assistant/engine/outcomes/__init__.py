@@ -4,5 +4,6 @@ Read `restart_verdict` first: it alone calls a restart recovered, at the cost of
 have to be. `settlement` ends incidents without one; `living_jobs` and
 `completed_jobs` are jobs that go on by themselves or ended with exit code 0; `waiting_clients` are jobs whose server has ended;
 `requeues` and `pending_jobs` are jobs that the
-scheduler queued again; `job_processes` is what lives on the nodes, whatever the scheduler says.
+scheduler queued again; `job_processes` is what lives on the nodes, whatever the scheduler says, `written_files` what a silent job
+still writes.
 """
