@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from assistant.content.reasons import gives_orders
 from assistant.diagnose.advice.complaint_forms import FORMS
 from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
@@ -100,6 +101,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match is None:
             continue
         groups = {name: _bare(value) for name, value in match.groupdict(default="").items()}
+        if any(map(gives_orders, groups.values())):
+            continue
         groups |= {name: groups[name].rpartition(": ")[2].strip() for name in ("what", "first") if name in groups}
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
@@ -130,7 +133,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match["sign"].startswith(">"):
             return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
         return f"Make the two agree that are compared, {first} and {second}"
-    request = next((match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"])), None)
+    requests = (match for match in REMEDY.finditer(text[:600]) if not NO_REMEDY.search(match["words"]))
+    request = next((match for match in requests if not gives_orders(match["words"])), None)
     if request is not None:
         request_words = _CALL.sub("", request["words"].strip())
         if request_words.startswith(("Did you", "Perhaps")):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from assistant.content.reasons import gives_orders
+
 SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
 """Characters of a sentence that is quoted as a remedy."""
 REMEDY = re.compile(
@@ -81,7 +83,8 @@ def instruction_in(text: str) -> str:
     for match in _INSTRUCTION.finditer(text[:2000]):
         words = _NEXT_FIELD.split(match["words"], maxsplit=1)[0].strip(" :;,")
         typed = _TYPED.search(words)
-        if typed is not None and SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not NO_REMEDY.search(words):
+        is_fit = SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not NO_REMEDY.search(words) and not gives_orders(words)
+        if typed is not None and is_fit:
             ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))
     words = max(ranked)[2] if ranked else ""
     return f"{words[:1].upper()}{words[1:]}"
