@@ -18,6 +18,7 @@ import typer
 from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, user
 from assistant.cli.output import Exit, narrate, print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import InputError, StoreError, ToolError, Unavailable
+from assistant.redact import redact
 from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _recalled(recall: Recall) -> str:
 
 
 def _cited(citation: Citation) -> str:
-    text = citation.text.strip()
+    text = redact(citation.text.strip())  # before it is cut: half a secret is not known for what it is any more
     return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"
 
 

@@ -29,6 +29,7 @@ from assistant.logs.reading import open_log
 from assistant.logs.scan import Scan
 from assistant.logs.templates import Baseline, novelty
 from assistant.records import Action, Citation, Diagnosis, MetricPoint, NodeFinding
+from assistant.redact import redact
 
 SCHEMA = 1
 """Raised when a field changes its meaning; new fields do not raise it."""
@@ -155,7 +156,7 @@ def summary(
 ) -> str:
     """Return one sentence, and a second where the log could be read only in part."""
     on_nodes = f" on {', '.join(node.node for node in nodes)}" if nodes else ""
-    text = shorten(cited[0].text.strip(), MOST_OF_LINE) if cited else ""
+    text = shorten(redact(cited[0].text.strip()), MOST_OF_LINE) if cited else ""
     quoted = f": {text} ({cited[0].file}:{cited[0].line})" if text else ""
     after = f" after step {step}" if step is not None and reason.category != "none" else ""
     sentence = f"{reason.title}{on_nodes}{after}{quoted}"
@@ -181,8 +182,11 @@ def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of at most `most` characters: the middle is left out, for the end of a message often says what to do."""
-    if len(text) <= most:
+    """Return a text of at most `most` characters: the middle is left out, for the end of a message often says what to do.
+
+    Secrets are replaced before: half of one is not known for what it is any more.
+    """
+    if len(text) <= most or len(text := redact(text)) <= most:
         return text
     half = (most - 3) // 2
     return f"{text[: most - 3 - half].rstrip()} … {text[-half:].lstrip()}"

@@ -26,7 +26,7 @@ from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
-from assistant.diagnose.readers.places import Places, read_places
+from assistant.diagnose.readers.places import Places, allocated_nodes, read_places
 from assistant.diagnose.readers.progress import Progress, read_progress
 from assistant.diagnose.readers.streams import (
     NumberedLine,
@@ -300,6 +300,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     year = times.end.year if times.end else None
     kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
     scheduler = list(numbered(case.scheduler, case.scheduler_from)) if case.scheduler else []
+    if case.job is None:
+        places.name_all(allocated_nodes(scheduler))
     points, metric_file = _points(case, lines)
     tracebacks = read_tracebacks(lines, streams)
     episodes = tracebacks.ended

@@ -169,10 +169,11 @@ def _strength_after_space(text: str, match: re.Match[str], name: str, before: st
         return Strength.NONE
     if name.startswith("-") or _SETTER.search(before):
         return Strength.STRONG if strength is Strength.MEDIUM else strength
-    if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
-        return strength if _ENDS_ENTRY.match(text, match.end()) or _LONG.match(text, match.end()) else Strength.NONE
-    value = _BARE.match(text, match.end())
+    value = _BARE.match(text, match.end() + (text[match.end() : match.end() + 1] in ("'", '"')))
     value_text = value.group() if value else ""
+    if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
+        ends = _ENDS_ENTRY.match(text, match.end()) or _LONG.match(text, match.end())
+        return strength if ends or (_unlike_word(value_text) and any(map(str.isdigit, value_text))) else Strength.NONE
     if strength is Strength.PASSWORD:
         if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(value_text)):
             return strength

@@ -24,6 +24,7 @@ from assistant.display import shorten
 from assistant.llm.embedded import words_of
 from assistant.ports import Describer, Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
+from assistant.redact import redact
 from assistant.store import Memory, Near, Store
 
 MOST_LINES = 50
@@ -101,7 +102,7 @@ def _answer(
         rivals=(before, *thought)[:3],
         summary=(
             f"{reason.title}, says the language model {model}; no rule knows the line: "
-            f"{shorten(first.text.strip(), MOST_OF_LINE)} ({first.file}:{first.line})."
+            f"{shorten(redact(first.text.strip()), MOST_OF_LINE)} ({first.file}:{first.line})."
         ),
         advice=f"Look at the lines cited before anything is done. {reason.remedy}",
     )

@@ -37,6 +37,7 @@ from assistant.llm.features import places
 from assistant.llm.ranker import NONE, TrainingExample
 from assistant.ports import LineScore, Ranker
 from assistant.records import Action, DecidedBy, Diagnosis, Rival
+from assistant.redact import redact
 from assistant.rules.matching import Entry, Patterns
 
 logger = logging.getLogger(__name__)
@@ -216,7 +217,7 @@ def _answer(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason], 
         )[:2],
         summary=(
             f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
-            f"{shorten(first.text.strip(), MOST_OF_LINE)} ({first.file}:{first.line})."
+            f"{shorten(redact(first.text.strip()), MOST_OF_LINE)} ({first.file}:{first.line})."
         ),
         advice=advice(reason, reason.action, ()),
         step=diagnosis.step,

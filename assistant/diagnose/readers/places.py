@@ -19,6 +19,7 @@ from math import gcd
 from typing import NamedTuple
 
 from assistant.diagnose.readers.streams import NumberedLine, ProcessExit, Streams, TaskExit, expand, host_like, numbers
+from assistant.logs.lines import Line
 
 _AWS_HOST = re.compile(r"^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
 ADDRESS = re.compile(r"^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}$")
@@ -153,7 +154,9 @@ class Places:
         return any(_short(host_name) == _short(host) for host_name in (*self.hosts, *self._listed))
 
     def foreign(self, host: str) -> bool:
-        """Tell whether a host is proven to be no node of the job."""
+        """Tell whether a host is proven to be no node of the job: to what the scheduler lists no line of the log adds another."""
+        if self._listed:
+            return all(_short(listed) != _short(host) for listed in self._listed)
         return self.complete and not self.knows(host)
 
     def host_with(self, device: str) -> str | None:
@@ -362,7 +365,21 @@ _PER_NODE = re.compile(
 _LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*[\d\[][\w.,\[\]-]*)")
 _WHOLE_LIST = re.compile(r"\bSLURM_(?:JOB_)?NODELIST=|^\s*NodeList=")
 """Slurm's own list of the nodes of a job; that of a step may hold fewer."""
+_ALLOCATION = re.compile(
+    r"\b(?:Allocate|_start_job|sched: (?:Allocate|_slurm_rpc_allocate)\w*)\b.{0,80}?\bNodeList=([\w.,\[\]-]{1,4000})"
+)
+"""slurmctld.log says with it which nodes a job got."""
 MOST_RANKS = 1_000_000
+
+
+def allocated_nodes(scheduler: Iterable[Line]) -> list[str]:
+    """Return the nodes that the scheduler's log says the last job in it got; none where it does not say so.
+
+    Args:
+        scheduler: Lines of slurmctld.log about one job.
+    """
+    texts = [match[1] for line in scheduler if (match := _ALLOCATION.search(line.text)) is not None]
+    return list(expand(texts[-1])) if texts else []
 
 
 def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence[ProcessExit], tasks: Sequence[TaskExit]) -> Places:
