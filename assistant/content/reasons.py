@@ -264,23 +264,24 @@ class Advice:
         return {
             name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
             for name, value in groups.items()
-            if value and not gives_orders(value)
+            if value and not _ORDERS.search(value)
         }
 
 
 _ORDERS = re.compile(
     r"(?<![\w.-])(?:rm|curl|wget|sudo|su|scontrol|scancel|sacctmgr|sbatch|chmod|chown|kill|killall|pkill|dd|mkfs[.\w]*|ssh|scp|nc|eval"
     r"|base64|crontab|systemctl|iptables)\s+[\w./~$'\"-]"
-    r"|[;&|]\s*(?:\S*/)?(?:bash|sh|zsh|python\d?|perl|rm|curl|wget|sudo)\b|\$\(|git\+\w|https?://"
+    r"|[;&|]\s*(?:\S*/)?(?:bash|sh|zsh|python\d?|perl|rm|curl|wget|sudo)\b|\$\("
     r"|\b(?:LD_PRELOAD|LD_AUDIT|BASH_ENV|PYTHONSTARTUP|PROMPT_COMMAND|GIT_SSH\w*)\b|_PLUGIN\b|=\s*['\"]?/(?:tmp|dev/shm|var/tmp)/"
     r"|\bas root\b"
 )
-"""Commands that change a system or run what they fetch, addresses, and variables by which a program loads the code of others."""
+"""Commands that change a system or run what they fetch, and variables by which a program loads the code of others."""
+_ADDRESSES = re.compile(r"git\+\w|https?://")
 
 
 def gives_orders(text: str) -> bool:
-    """Tell whether a text of a log holds what nobody may be told to do in our own words: it is quoted as the log's, or left out."""
-    return _ORDERS.search(text) is not None
+    """Tell whether a sentence of a log holds what nobody may be told in our own words: it is quoted as the log's, or left out."""
+    return _ORDERS.search(text) is not None or _ADDRESSES.search(text) is not None
 
 
 def _unquoted(value: str) -> str:

@@ -62,6 +62,7 @@ class Cluster(SimpleNamespace):
             evidence=lambda _: [],
             incidents=lambda **_: [],
             calls=lambda _: [],
+            clock=SimpleNamespace(now=lambda: LOST),
         )
 
         def call(tool: str, *_: Any, **__: Any) -> Any:
