@@ -82,7 +82,9 @@ class Cluster(SimpleNamespace):
 
 
 KERNEL = Diagnosis("out_of_memory_error", Category.FRAMEWORK, Action.NONE, 0.99, DecidedBy.RULE, (), (), (), "memory", "less")
-INCIDENT = cast("Incident", SimpleNamespace(id=5, job="9", kind=EventKind.HANG, attempt=0, opened=LOST, parent=None))
+INCIDENT = cast(
+    "Incident", SimpleNamespace(id=5, job="9", kind=EventKind.HANG, attempt=0, opened=LOST, failed_at=LOST, parent=None)
+)
 
 
 def waiting(folder: Path, log: str = KILLED, script: str = SCRIPT, nodes: tuple[str, ...] = ("node03", "node07")) -> Job:
