@@ -262,6 +262,8 @@ def _end_word(state: IncidentState, incident: Incident, note: str, store: Store)
         return "" if WENT_ON in stages else "needs a person"  # nobody is called for what is over
     if state is not IncidentState.CLOSED:
         return "recovered" if state is IncidentState.RECOVERED else ""
+    if WENT_ON in stages and WORKING in stages and UNPROVEN not in stages:
+        return ""  # it worked all the while, and nobody was told of it
     if WENT_ON in stages or SETTLED_SINCE in stages:
         return "went on by itself" if WENT_ON in stages else "needs nobody any more"
     return _ELSEWHERE if note.startswith(_ELSEWHERE) else ""

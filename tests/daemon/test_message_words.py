@@ -10,10 +10,11 @@ import pytest
 from assistant.config.settings import NotifySettings, Severity, SinkSettings
 from assistant.daemon.delivery import DeliveryWorker
 from assistant.daemon.notifications import Notice, notices
-from assistant.engine.retry_policy import unproven_hang
+from assistant.engine.intake import UNPROVEN
+from assistant.engine.retry_policy import WORKING, unproven_hang
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState
-from assistant.store import Store
+from assistant.store import WENT_ON, Store
 from tests.daemon.night import Night, diagnosis
 
 
@@ -98,3 +99,19 @@ def test_a_restart_that_stands_still_where_the_attempt_before_stood_is_told_as_t
     notice = messages(store)[-1]
     assert ("job 5 is the restart of job 4, which stood still at step 150" in notice.text.replace("\n  ", " ")) is again
     assert ("Restart from the last" not in notice.text) is again
+
+
+@pytest.mark.parametrize(("asked", "told"), [(False, False), (True, True)])
+def test_a_silent_job_that_worked_and_goes_on_is_told_of_only_where_somebody_was_asked(
+    asked: bool, told: bool, store: Store, clock: JumpingClock
+) -> None:
+    incident, _ = store.open_incident(Event(EventKind.HANG, "4", None, clock.now(), {"name": "sft"}))
+    store.add_diagnosis(incident.id, replace(diagnosis("hang", "node042"), nodes=()))
+    store.mark_stage(incident.id, WORKING)
+    store.set_state(incident.id, IncidentState.DIAGNOSED, note="job 4 makes no step and works")
+    if asked:
+        store.mark_stage(incident.id, UNPROVEN)
+        store.set_state(incident.id, IncidentState.ESCALATED, note="job 4 is silent")
+    store.mark_stage(incident.id, WENT_ON)
+    store.set_state(incident.id, IncidentState.CLOSED, note="went on by itself: it makes steps again")
+    assert any("went on by itself" in notice.title for notice in messages(store)) is told
