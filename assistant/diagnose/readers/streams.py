@@ -151,6 +151,10 @@ class Body:
     """Rank on its own node, where a mark says so."""
 
 
+MOST_BODIES = 4_096
+"""Lines of which it is kept what they say: a log asks for the same ones again and again."""
+
+
 class Streams:
     """Peels lines of one log."""
 
@@ -158,9 +162,18 @@ class Streams:
         self.hosts = _learned(texts)
         self.pods: set[str] = set()
         """Pods that kubectl put before lines, as far as lines were peeled."""
+        self._bodies: dict[str, Body] = {}
 
     def body(self, text: str) -> Body:
         """Return the line's own text and where it comes from."""
+        body = self._bodies.get(text)
+        if body is None:
+            if len(self._bodies) >= MOST_BODIES:
+                self._bodies.clear()
+            body = self._bodies[text] = self._peeled(text)
+        return body
+
+    def _peeled(self, text: str) -> Body:
         marks: list[str] = []
         rank = task = host = local = None
         for _ in range(5):

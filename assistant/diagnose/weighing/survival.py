@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from functools import lru_cache
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import several_draw
@@ -200,6 +201,7 @@ def _no_last_word(line: Line, facts: Facts) -> bool:
     return any(_ordinary(entry.text) and facts.streams.body(entry.text).stream == stream for entry in lines_after)
 
 
+@lru_cache(maxsize=8192)
 def _ordinary(text: str) -> bool:
     grave = _ends(text) or _troubled(text) or _LAUNCHER.match(text) or _GRAVE.search(text)
     return bool(text.strip()) and not grave
@@ -458,31 +460,17 @@ _END_WORDS = (
     "terminated with", "mpirun", "Killing process",
 )  # fmt: skip
 _TROUBLE = (
-    "Error",
-    "error",
-    "ERROR",
-    "Traceback",
-    "  File ",
-    "Exception",
-    "WARN",
-    "    ",
-    "^^^",
-    "fail",
-    "frame #",
-    "\t",
-    "NCCL operations",
-    "] Rank ",
-    "[Rank ",
-    " -> 6",
-    " -> 2",
-    " -> 3",
-)
+    "Error", "error", "ERROR", "Traceback", "  File ", "Exception", "WARN", "    ", "^^^", "fail", "frame #", "\t",
+    "NCCL operations", "] Rank ", "[Rank ", " -> 6", " -> 2", " -> 3",
+)  # fmt: skip
 
 
+@lru_cache(maxsize=8192)
 def _ends(text: str) -> bool:
     return any(word in text for word in _END_WORDS)
 
 
+@lru_cache(maxsize=8192)
 def _troubled(text: str) -> bool:
     return any(word in text for word in _TROUBLE)
 
