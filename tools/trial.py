@@ -377,7 +377,7 @@ def restart_prospect(
     if not choice["restart_from"]:
         return {**choice, **lost}
     programs, spec = search_of(context, job_record).programs, job_record.spec
-    if which == "before_step" and not exclude and spec is not None and (by_hand := must_skip_by_hand(spec, programs)):
+    if which == "before_step" and not any(exclude or ()) and spec is not None and (by_hand := must_skip_by_hand(spec, programs)):
         return {**_no_restart(choice, f"{choice['note']}; {by_hand}"), **lost}
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
     limited = (
