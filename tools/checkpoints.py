@@ -222,9 +222,9 @@ def choose_checkpoint(
 
 def checkpoint_before(context: Context, job: Job, inventory: Inventory, step: int, margin: int) -> Choice:
     """Return the newest healthy checkpoint of a job that was saved at least so many steps before a step."""
-    epoch, logged = _epoch_of(log_points(job), step - margin), logged_saves(job, inventory)
+    epoch, save_steps = _epoch_of(log_points(job), step - margin), logged_saves(job, inventory)
     now, live = context.clock.now(), not job.state.ended
-    return before_step(inventory, step, now=now, margin=margin, live=live, epoch=epoch, logged=logged)
+    return before_step(inventory, step, now=now, margin=margin, live=live, epoch=epoch, save_steps=save_steps)
 
 
 def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
@@ -267,7 +267,9 @@ def lost_from(job: Job, saves: Callable[[], Inventory | None] = lambda: None) ->
     return step if sum(point.line >= line for point in points) >= FEWEST_LOST else None
 
 
-def _refused_from(inventory: Inventory, step: int | None, points: Sequence[MetricPoint], logged: Mapping[str, int]) -> Inventory:
+def _refused_from(
+    inventory: Inventory, step: int | None, points: Sequence[MetricPoint], save_steps: Mapping[str, int]
+) -> Inventory:
     """Return an inventory in which nothing that was saved from a step on may be loaded: its weights are lost as well."""
     if step is None:
         return inventory
@@ -275,7 +277,7 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
     reason = f"after the loss was no number any more, from step {step} on"
 
     def judged(checkpoint: Checkpoint) -> Checkpoint:
-        if is_before(checkpoint, step, epoch, logged):
+        if is_before(checkpoint, step, epoch, save_steps):
             return checkpoint
         may_be = "" if counts_steps(checkpoint.format, checkpoint.path.name) else "counts no steps, and may have been "
         problems = (*(() if checkpoint.undecided else checkpoint.problems), f"{may_be}saved {reason}")

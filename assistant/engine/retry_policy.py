@@ -76,14 +76,14 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
     if {ASKS_OLD_ADDRESS, AWAITS_ITSELF} & {*store.stages(incident.id)}:
         return ""
-    written = _writes(details, incident, job, store.clock.now())
-    if any(detail.get("proofs") for detail in details) and not written:
+    work_words = _writes(details, incident, job, store.clock.now())
+    if any(detail.get("proofs") for detail in details) and not work_words:
         return ""
     store.mark_stage(incident.id, UNPROVEN)
-    if written:
+    if work_words:
         return (
-            f"job {incident.job} {AT_WORK}{written}. It was left running, for nothing shows that it hangs. Only if that stops, and "
-            f"its log stands still for longer than such a phase takes, end it with `nightshift recover {incident.job}`"
+            f"job {incident.job} {AT_WORK}{work_words}. It was left running, for nothing shows that it hangs. Only if that stops, "
+            f"and its log stands still for longer than such a phase takes, end it with `nightshift recover {incident.job}`"
         )
     if sentence := _stands_again(store, incident, diagnosis):
         store.mark_stage(incident.id, STANDS_AGAIN)

@@ -414,18 +414,18 @@ def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[st
     diagnosis = store.diagnosis(incident)
     cordoned = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
     restarts = [call for call in calls if call.tool in RESTARTS and call.status is CallStatus.DONE]
-    avoided = {str(node) for call in restarts for node in call.arguments.get("exclude") or ()}
-    accused = [node for node in (diagnosis.faulty_nodes if diagnosis is not None else ()) if node in avoided - cordoned]
+    excluded_nodes = {str(node) for call in restarts for node in call.arguments.get("exclude") or ()}
+    faulty = [node for node in (diagnosis.faulty_nodes if diagnosis is not None else ()) if node in excluded_nodes - cordoned]
     sentences = [
         f"node {node} is not drained: the restart alone stays away from it, and other jobs may land on it; to take it out: "
         f"nightshift nodes cordon {node}"
-        for node in accused
+        for node in faulty
     ]
     places = [place for place in (diagnosis.where if diagnosis is not None else ()) if place.why.startswith(AVOIDED)]
     return sentences + [
         f"node {place.node} still takes jobs, though {place.why.removeprefix(AVOIDED).strip()}: see to it"
         for place in places
-        if place.node is not None and place.node not in cordoned and place.node not in accused
+        if place.node is not None and place.node not in cordoned and place.node not in faulty
     ]
 
 

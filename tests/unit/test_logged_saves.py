@@ -45,11 +45,11 @@ def test_the_step_of_a_save_is_that_of_its_line_or_the_next_that_was_logged(save
     job = run(tmp_path, save, [10.0] * 41)
     inventory = search_checkpoints(job, {}, (), now=START + timedelta(hours=1)).inventory
     assert inventory is not None
-    logged = logged_saves(job, inventory)
-    assert logged == {f"checkpoint_{count}": 25 * count + 25 + late for count in range(4, 8)}
+    save_steps = logged_saves(job, inventory)
+    assert save_steps == {f"checkpoint_{count}": 25 * count + 25 + late for count in range(4, 8)}
     checkpoint = next(entry for entry in inventory.checkpoints if entry.path.name == "checkpoint_5")
-    assert is_before(checkpoint, 151 + late, None, logged)
-    assert not is_before(checkpoint, 150 + late, None, logged)
+    assert is_before(checkpoint, 151 + late, None, save_steps)
+    assert not is_before(checkpoint, 150 + late, None, save_steps)
     assert not is_before(checkpoint, 900, None), "without the log nothing tells"
 
 

@@ -393,7 +393,7 @@ def before_step(
     margin: int = 0,
     live: bool = False,
     epoch: int | None = None,
-    logged: Mapping[str, int] = MappingProxyType({}),
+    save_steps: Mapping[str, int] = MappingProxyType({}),
 ) -> Choice:
     """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike.
 
@@ -404,14 +404,14 @@ def before_step(
         margin: Steps before it.
         live: Whether the job may still be writing.
         epoch: Number of the epoch of that step, as the log says it; None where it does not.
-        logged: Steps at which the log tells of saves, by the names of checkpoints that count none.
+        save_steps: Steps at which the log tells of saves, by the names of checkpoints that count none.
     """
     end = step - max(margin, 1) + 1
-    early = [checkpoint for checkpoint in inventory.checkpoints if is_before(checkpoint, end, epoch, logged)]
+    early = [checkpoint for checkpoint in inventory.checkpoints if is_before(checkpoint, end, epoch, save_steps)]
     return _newest_healthy(inventory, early, now=now, live=live)
 
 
-def is_before(checkpoint: Checkpoint, step: int, epoch: int | None, logged: Mapping[str, int] = MappingProxyType({})) -> bool:
+def is_before(checkpoint: Checkpoint, step: int, epoch: int | None, save_steps: Mapping[str, int] = MappingProxyType({})) -> bool:
     """Tell whether a checkpoint was surely saved before a step.
 
     One that counts epochs is where two begin behind it at least: names and logs may count them from 0 or from 1. One that counts
@@ -419,8 +419,8 @@ def is_before(checkpoint: Checkpoint, step: int, epoch: int | None, logged: Mapp
     """
     if counts_steps(checkpoint.format, checkpoint.path.name):
         return checkpoint.step < step
-    if checkpoint.path.name in logged:
-        return logged[checkpoint.path.name] < step
+    if checkpoint.path.name in save_steps:
+        return save_steps[checkpoint.path.name] < step
     counts_epochs = checkpoint.format == Format.EPOCHS or says_epoch(checkpoint.path.name)
     return counts_epochs and epoch is not None and checkpoint.step <= epoch - FEWEST_EPOCHS
 
