@@ -64,6 +64,6 @@ def test_no_line_of_a_log_adds_a_node_to_those_that_the_scheduler_lists(lines: s
 @pytest.mark.parametrize("before", range(130, 200, 7))
 def test_no_secret_is_cut_before_it_is_hidden(before: int, secret: str, tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, f"ValueError: {'x' * before} {secret} {'y' * 220}\n")
-    shown = f"{diagnosis.summary} {diagnosis.advice}"
-    assert "Secret1" not in shown
-    assert "ghp_AbCdEf" not in shown
+    text = f"{diagnosis.summary} {diagnosis.advice}"
+    assert "Secret1" not in text
+    assert "ghp_AbCdEf" not in text

@@ -71,7 +71,7 @@ class Place:
 
     @property
     def titles(self) -> list[str]:
-        return [one.title for one in self.took]
+        return [notice.title for notice in self.took]
 
 
 def courier(store: Store, place: Place, sink: SinkSettings = EVERYTHING, terms: NotifySettings = NO_WAIT) -> DeliveryWorker:

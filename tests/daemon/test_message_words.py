@@ -101,17 +101,17 @@ def test_a_restart_that_stands_still_where_the_attempt_before_stood_is_told_as_t
     assert ("Restart from the last" not in notice.text) is again
 
 
-@pytest.mark.parametrize(("asked", "told"), [(False, False), (True, True)])
+@pytest.mark.parametrize(("is_escalated", "is_message"), [(False, False), (True, True)])
 def test_a_silent_job_that_worked_and_goes_on_is_told_of_only_where_somebody_was_asked(
-    asked: bool, told: bool, store: Store, clock: JumpingClock
+    is_escalated: bool, is_message: bool, store: Store, clock: JumpingClock
 ) -> None:
     incident, _ = store.open_incident(Event(EventKind.HANG, "4", None, clock.now(), {"name": "sft"}))
     store.add_diagnosis(incident.id, replace(diagnosis("hang", "node042"), nodes=()))
     store.mark_stage(incident.id, WORKING)
     store.set_state(incident.id, IncidentState.DIAGNOSED, note="job 4 makes no step and works")
-    if asked:
+    if is_escalated:
         store.mark_stage(incident.id, UNPROVEN)
         store.set_state(incident.id, IncidentState.ESCALATED, note="job 4 is silent")
     store.mark_stage(incident.id, WENT_ON)
     store.set_state(incident.id, IncidentState.CLOSED, note="went on by itself: it makes steps again")
-    assert any("went on by itself" in notice.title for notice in messages(store)) is told
+    assert any("went on by itself" in notice.title for notice in messages(store)) is is_message

@@ -31,7 +31,7 @@ MONITOR = re.compile(
     re.IGNORECASE,
 )
 """Names of files that helpers write beside a job, which go on when it hangs."""
-_answers: dict[tuple[str, int], tuple[datetime, str]] = {}
+_answers: dict[tuple[str, int, Path | None], tuple[datetime, str]] = {}
 
 
 def written_file(job: Job, since: datetime, now: datetime) -> str:
@@ -44,7 +44,7 @@ def written_file(job: Job, since: datetime, now: datetime) -> str:
         since: When the job last showed that it moves.
         now: The time.
     """
-    key = (job.id, job.attempt)
+    key = (job.id, job.attempt, job.work_dir)
     before = _answers.get(key)
     if before is not None and timedelta() <= now - before[0] < LOOK_AGAIN:
         return before[1]
