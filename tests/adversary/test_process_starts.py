@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "evaluation/jail.py": "becomes the program that is to be jailed, after it has given its rights away",
     "recover/trial/launcher_program.py": "runs inside the sandbox of a node, as the owner of the script",
     "recover/trial/sandbox_program.py": "travels to a node, and becomes the owner of the script before it starts anything",
+    "training/checkpoints/writer.py": "runs inside the jobs of others, as their user, and starts only itself",
     "training/model.py": "runs inside the jobs of others, as their user, and starts only itself",
 }
 STARTERS = {

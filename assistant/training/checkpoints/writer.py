@@ -18,13 +18,14 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from assistant import processes
 from assistant.training.checkpoints.files import CheckpointError, FolderInUse
 from assistant.training.checkpoints.persist import Persister
 from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 
 PACKAGE = Path(__file__).resolve().parents[3]
 START_S = 60.0
+NO_WARNING = ("-W", "ignore::RuntimeWarning:runpy")
+"""The package imports this module before it is run by its name, of which runpy would warn in the output of the training."""
 
 
 class Hand(Protocol):
@@ -55,11 +56,11 @@ class ProcessHand:
         """
         own_end, child_end = socket.socketpair()
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH", ""))))
-        self._process = processes.start(
-            [sys.executable, "-m", "assistant.training.checkpoints.writer", str(child_end.fileno())],
+        self._process = subprocess.Popen(
+            [sys.executable, *NO_WARNING, "-m", "assistant.training.checkpoints.writer", str(child_end.fileno())],
             pass_fds=[child_end.fileno()],
             start_new_session=True,
-            environment={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
