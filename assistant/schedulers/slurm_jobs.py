@@ -164,7 +164,9 @@ def job_of(
     submitted, started, ended = times
     node = nodes[0] if nodes else ""
     log = log_of(pattern, work_dir, raw_id, job_id, name, user, node)
-    error_log = log_of(error_pattern, work_dir, raw_id, job_id, name, user, node) if error_pattern != pattern else log
+    error_log = log
+    if error_pattern != pattern:
+        error_log = log_of(error_pattern, work_dir, raw_id, job_id, name, user, node) if error_pattern not in NOTHING else None
     return Job(
         id=job_id,
         name=name,

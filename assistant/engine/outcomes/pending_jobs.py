@@ -147,11 +147,10 @@ class DoubledRuns:
         Raises:
             Fenced: Another watch leads.
         """
-        living = {job.id: job for job in jobs if not job.state.ended and job.state is not JobState.UNKNOWN}
+        requeued = [job for job in jobs if job.attempt and _is_alive(job) and not job.held and not is_claim(job)]
+        living = {job.id: job for job in jobs if _is_alive(job)} if requeued else {}
         self.compared = {key for key in self.compared if key[0] in living and key[2] in living}
-        for job in living.values():
-            if not job.attempt or job.held or is_claim(job):
-                continue
+        for job in requeued:
             copies = [candidate for candidate in living.values() if self._may_be_copy(engine, job, candidate)]
             incident = _requeue_incident(engine, job) if copies else None
             if incident is None:
@@ -159,7 +158,7 @@ class DoubledRuns:
             for candidate in copies[:MOST_COMPARED]:
                 if candidate.submitted is not None and candidate.submitted > (incident.failed_at or incident.opened):
                     self._compare(engine, incident, job, candidate)
-        self._take_back(engine, living)
+        self._take_back(engine, jobs)
 
     def _may_be_copy(self, engine: Engine, job: Job, candidate: Job) -> bool:
         return (
@@ -200,16 +199,22 @@ class DoubledRuns:
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         logger.error("incident=%s needs a person: jobs %s and %s are one run", incident.id, first.id, second.id)
 
-    def _take_back(self, engine: Engine, living: dict[str, Job]) -> None:
+    def _take_back(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Close the incidents that were handed to a person for it once one of the two jobs has gone."""
+        living: set[str] = set()
         for incident in engine.store.incidents(state=IncidentState.ESCALATED, limit=MOST_REQUEUE_INCIDENTS):
             if not incident.note.startswith(DOUBLED_NOTE) or DOUBLED not in engine.store.stages(incident.id):
                 continue
             ids = [text.partition(" ")[0] for text in incident.note.split("job ")[1:3]]
+            living = living or {job.id for job in jobs if _is_alive(job)}
             remaining = [job_id for job_id in ids if job_id in living]
             if len(remaining) < len(ids):
                 words = f"only job {remaining[0]} of the two is left" if remaining else "both jobs have ended"
                 engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {words}")
+
+
+def _is_alive(job: Job) -> bool:
+    return not job.state.ended and job.state is not JobState.UNKNOWN
 
 
 def _requeue_incident(engine: Engine, job: Job) -> Incident | None:
@@ -256,7 +261,8 @@ _RESERVED = re.compile(r"reserved for maintenance|\bmaint", re.IGNORECASE)
 
 def patience_with(job: Job) -> timedelta | None:
     """Return for how long the reason is waited out for which a job does not begin; None where it only waits for its turn."""
-    return _patience_with(job.reason) if job.state is JobState.PENDING and not is_claim(job) else None
+    patience = _patience_with(job.reason) if job.state is JobState.PENDING else None
+    return patience if patience is not None and not is_claim(job) else None
 
 
 @lru_cache(maxsize=1024)
@@ -295,7 +301,7 @@ class StuckJobs:
                 raise
             except NightshiftError as error:
                 logger.warning("job=%s whether it can begin is not known: %s", job.id, error)
-        self._take_back(engine, {job.id: job for job in jobs})
+        self._take_back(engine, jobs)
 
     def overdue(self, engine: Engine, job: Job) -> str:
         """Return why a job has not begun for longer than its reason is waited out, for people; empty while it may begin."""
@@ -323,12 +329,14 @@ class StuckJobs:
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=f"the run does not go on: {words}. Before: {was}")
         logger.error("incident=%s needs a person: job %s cannot begin: %s", incident.id, job.id, job.reason)
 
-    def _take_back(self, engine: Engine, jobs: dict[str, Job]) -> None:
+    def _take_back(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Close the incidents that were handed to a person for it once their job runs; a restart of ours is watched on."""
+        jobs_by_id: dict[str, Job] = {}
         for incident in engine.store.incidents(state=IncidentState.ESCALATED, limit=MOST_SETTLED_INCIDENTS):
             if not incident.note.startswith("the run does not go on: job ") or STUCK not in engine.store.stages(incident.id):
                 continue
-            job = jobs.get(incident.note.removeprefix("the run does not go on: job ").partition(" ")[0])
+            jobs_by_id = jobs_by_id or {job.id: job for job in jobs}
+            job = jobs_by_id.get(incident.note.removeprefix("the run does not go on: job ").partition(" ")[0])
             if job is None or job.state is JobState.PENDING or job.state is JobState.UNKNOWN:
                 continue
             is_restart = incident.playbook is not None and restart_of(engine.store, job) is not None
