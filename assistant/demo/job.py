@@ -205,7 +205,7 @@ def keep_watch(fault: Fault, settings: Settings, run: Path, ended: threading.Eve
     owner, written = owner_name("demo"), 0.0
     try:
         while not ended.wait(POLL_S):
-            at, trouble = clock.now(), ()
+            at, trouble = clock.now(), tuple[str, ...]()
             try:
                 engine.tick(owner=owner)
             except NightshiftError as error:

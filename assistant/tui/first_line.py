@@ -52,7 +52,7 @@ _PANELS = {
 }
 
 
-class Judged(Protocol):
+class StateSource(Protocol):
     """What of the application is judged."""
 
     store_snapshot: StoreSnapshot | None
@@ -62,7 +62,7 @@ class Judged(Protocol):
     store_looked_at: datetime | None
 
 
-def overall_state(chat: Judged, now: datetime, gap: timedelta) -> OverallState:
+def overall_state(chat: StateSource, now: datetime, gap: timedelta) -> OverallState:
     """Return how things stand, by what the chat has read last.
 
     Args:
@@ -71,11 +71,11 @@ def overall_state(chat: Judged, now: datetime, gap: timedelta) -> OverallState:
         gap: How long no pass of the watch may see everything.
     """
     store, cluster, switch = chat.store_snapshot, chat.cluster_snapshot, chat.kill_switch
-    trouble, looked = chat.store_trouble, chat.store_looked_at
-    if not trouble and looked is not None and now - looked > LANE_SILENT:
-        trouble = f"the store has not answered since {looked.astimezone():%H:%M:%S}"
+    trouble, looked_at = chat.store_trouble, chat.store_looked_at
+    if not trouble and looked_at is not None and now - looked_at > LANE_SILENT:
+        trouble = f"the store has not answered since {looked_at.astimezone():%H:%M:%S}"
     facts = store.facts if store is not None else None
-    if facts is not None and looked is not None:
+    if facts is not None and looked_at is not None:
         # the switch is a file: it is looked at more often than the store changes
         facts = replace(facts, kill_switch=switch.path if switch is not None else "")
     scheduler = SchedulerFacts(cluster.at, cluster.trouble) if cluster is not None else SchedulerFacts()
@@ -94,7 +94,7 @@ class StatusPart(NamedTuple):
     """The higher, the earlier it is left out where it is narrow; 0 never is."""
 
 
-class LinePlace(NamedTuple):
+class PanelLink(NamedTuple):
     """Cells of the line that open a panel."""
 
     first: int
@@ -106,7 +106,7 @@ class FirstLine(NamedTuple):
     """The line as it is drawn."""
 
     content: Content
-    places: tuple[LinePlace, ...]
+    places: tuple[PanelLink, ...]
 
 
 def first_line(
@@ -142,12 +142,11 @@ def first_line(
     parts += _of_watch(state, store, now, mode)
     parts.append(StatusPart(answers, _MUTED, spare=9))
     parts = _fitting([part for part in parts if part.text], width)
-    right = [part for part in parts if part.spare == 9]
-    left = [part for part in parts if part.spare != 9]
-    content = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left)
+    right, left_parts = [part for part in parts if part.spare == 9], [part for part in parts if part.spare != 9]
+    content = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left_parts)
     if right and content.cell_length + cell_len(answers) + 3 <= width:
         content = content + Content(" " * (width - content.cell_length - cell_len(answers) - 1)) + Content.styled(answers, _MUTED)
-    return FirstLine(content, tuple(_places(left)))
+    return FirstLine(content, tuple(_places(left_parts)))
 
 
 def _of_state(state: OverallState) -> Iterator[StatusPart]:
@@ -204,10 +203,10 @@ def _length(parts: Sequence[StatusPart]) -> int:
     return sum(cell_len(part.text) + len(GAP) for part in parts) - len(GAP)
 
 
-def _places(parts: Sequence[StatusPart]) -> Iterator[LinePlace]:
+def _places(parts: Sequence[StatusPart]) -> Iterator[PanelLink]:
     at = 0
     for part in parts:
         end = at + cell_len(part.text)
         if part.panel:
-            yield LinePlace(at, end, part.panel)
+            yield PanelLink(at, end, part.panel)
         at = end + len(GAP)

@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.errors import StoreError
-from assistant.records import Event, EventKind, IncidentState
+from assistant.records import Event, EventKind, IncidentState, Verdict
 from assistant.tui.app import ChatApp
 from assistant.tui.backend import name_of
 from assistant.tui.frame import StatusBar
@@ -121,8 +121,8 @@ async def test_a_store_that_is_moved_away_is_told_by_line_and_answer_and_none_is
         text = await answer(app, pilot, "what is wrong now?")
         assert words in text
         assert "Nothing is wrong" not in text
-        app.backend.settle(1, "deny")  # type: ignore[arg-type]
-        app.backend.read("x", lambda engine: engine.store.incidents(), lambda _: pytest.fail("it was read"))  # type: ignore[arg-type, return-value]
+        app.backend.settle(1, Verdict.DENY)
+        app.backend.read("x", lambda engine: engine.store.incidents(), lambda _: pytest.fail("it was read"))
         await pilot.pause(0.5)
         assert (path.read_bytes() == b"") if replaced else not path.exists()
         await until(pilot, lambda: words in calm(app), "the panel")

@@ -466,9 +466,9 @@ class LogScreen(Screen[None]):
 
 def shown_ranks(ranks: frozenset[int]) -> str:
     """Return in words which lines are shown: those of some ranks, those that name no rank, or both."""
-    named = sorted(ranks - {NO_RANK})
-    texts = [f"only rank {ranges(named)}"] if named else []
-    texts += ["lines without a rank"] if NO_RANK in ranks and named else ["only lines without a rank"] if NO_RANK in ranks else []
+    numbers = sorted(ranks - {NO_RANK})
+    texts = [f"only rank {ranges(numbers)}"] if numbers else []
+    texts += ["lines without a rank"] if NO_RANK in ranks and numbers else ["only lines without a rank"] if NO_RANK in ranks else []
     return " and ".join(texts)
 
 
