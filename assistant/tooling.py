@@ -179,6 +179,10 @@ class Pipeline(Protocol):
         """Return how nodes stand in the ledger, worst first, as JSON values."""
         ...
 
+    def watch(self) -> Mapping[str, Any]:
+        """Return how the watch stands, what stops changes, and how much is open, as JSON values."""
+        ...
+
 
 class Readings(Protocol):
     """Keeps what counters of nodes stood at, from one check to the next."""

@@ -21,6 +21,7 @@ from assistant.engine.report import mask_for
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
+from assistant.overall_state import longest_gap
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver, Clock, Describer, RecallsProcesses, Scheduler, SystemClock, Transport
 from assistant.private_files import close_state_folder
@@ -55,6 +56,7 @@ def build(
     policy: Policy | PolicyInForce | None = None,
     store: Store | None = None,
     since: datetime | None = None,
+    configured: bool = True,
 ) -> Engine:
     """Return an engine.
 
@@ -67,6 +69,7 @@ def build(
         policy: Another policy than that of the site's files, which are read anew for each decision.
         store: Another store than that of the settings.
         since: Jobs that ended before this are history; default: when the store was made.
+        configured: Whether anybody has said where jobs run; answers to "what is wrong?" tell where nobody has.
     """
     clock = clock or SystemClock()
     store = store or open_store(settings, clock)
@@ -120,7 +123,7 @@ def build(
     engine.outages = Outages(OutageLimits(watch.shared_settle_s, watch.shared_apart_s, watch.shared_patience_s))
     model = ModelOpinion(lambda: describer_for(settings, store), lambda: reasons(settings.content))
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content), model), embedder
-    pipeline.append(PipelineAnswers(engine))
+    pipeline.append(PipelineAnswers(engine, gap=longest_gap(watch.poll_s), configured=configured))
     return engine
 
 

@@ -104,6 +104,12 @@ def list_approvals(context: Context) -> list[dict[str, Any]]:
 
 
 @tool(risk=Risk.READ)
+def watch_status(context: Context) -> dict[str, Any]:
+    """Tell who watches the cluster since when, its last pass, mode and policy, kill switch, breaker, and how much is open."""
+    return dict(_pipeline(context).watch())
+
+
+@tool(risk=Risk.READ)
 def recent_changes(context: Context, hours: float = 24.0) -> list[dict[str, Any]]:
     """List what Nightshift changed, or was refused to change, newest first, each with how to take it back.
 

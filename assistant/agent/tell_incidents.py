@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from assistant.agent.answer import AnswerKind, count_text, one_line, time_text
+from assistant.agent.answer import AnswerKind, AnswerSource, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
 from assistant.nodeset import fold
+from assistant.overall_state import (
+    FIRST_STEPS,
+    OverallState,
+    SchedulerFacts,
+    StateLevel,
+    StateSubject,
+    StoreFacts,
+    SystemFacts,
+    judge,
+)
 from assistant.records import NodeState
 
 OUT = {NodeState.DRAINING.value, NodeState.DRAINED.value, NodeState.DOWN.value, NodeState.UNKNOWN.value}
@@ -157,48 +167,92 @@ MOST_INCIDENTS = 10_000
 
 
 def overview(turn: QuestionTurn) -> Iterator[str]:
-    """Tell how things stand: what is open, what waits, what is out, what failed lately."""
+    """Tell how things stand: what cannot be seen, what is wrong, what waits, what is out, what failed lately."""
     hours = turn.request.names.hours or DAY_H
     span = turn.request.names.span or "the last 24 hours"
     opened = turn.look("list_incidents", open_only=True)
     waiting = turn.look("list_approvals")
     nodes, jobs = turn.look("node_states"), turn.look("list_jobs", limit=ALL_JOBS)
     escalated = turn.look("list_incidents", unacknowledged=True, limit=MOST_INCIDENTS)
-    out = [node for node in nodes.value or () if node["state"] in OUT]
+    watch = turn.look("watch_status")
+    sources = OverviewSources(opened, waiting, nodes, jobs, escalated, watch)
+    state = sources.judged(turn.now)
+    out = [node for node in nodes.value or () if node["state"] in OUT] if sources.configured else []
     since = _start_of_span(turn, hours)
     failures = [job for job in jobs.value or () if job["state"] in FAILED and _ended_after(job, since)]
     running = sum(job["state"] == "running" for job in jobs.value or ())
-    unknown = [source for source in (opened, waiting, nodes, jobs, escalated) if source.error]
-    if not unknown and not escalated.value and not opened.value and not waiting.value and not out and not failures:
-        yield "Nothing is wrong that is known here."
-    if escalated.value:
-        many = count_text(len(escalated.value), "incident")
-        yield f"Handed to a person and acknowledged by nobody: {many} [{escalated.number}]; nightshift incident ack ID"
-    for row in (escalated.value or ())[:MOST_ROWS]:
-        turn.incidents.append(row["incident"])
-        yield f"  {_incident_row(row, turn.now)}"
-    if not opened.error:
-        yield f"Open incidents: {len(opened.value)} [{opened.number}]."
-    for row in (opened.value or ())[:MOST_ROWS]:
-        turn.incidents.append(row["incident"])
-        yield f"  {_incident_row(row, turn.now)}"
-    if waiting.value:
-        yield f"Waiting for a yes or no: {len(waiting.value)} [{waiting.number}]."
-        for row in waiting.value[:5]:
-            yield f"  {row['approval']}: {one_line(row['change'], 160)}"
-    if not nodes.error:
+    if any(remark.about in (StateSubject.STORE, StateSubject.SCHEDULER) for remark in state.remarks):
+        turn.kind = AnswerKind.UNKNOWN
+    if state.level is StateLevel.WELL:
+        lesser = bool(out or failures)
+        yield "No incident is open, and nothing waits for a person." if lesser else "Nothing is wrong that is known here."
+    for remark in state.remarks:
+        yield f"{remark.sentence[:-1]} {sources.mark(remark.about)}."
+        if remark.about is StateSubject.CLUSTER:
+            yield from (f"  {place}. {step}" for place, step in enumerate(FIRST_STEPS, 1))
+        elif remark.about is StateSubject.ESCALATED:
+            yield from _incident_rows(turn, escalated.value or ())
+        elif remark.about is StateSubject.INCIDENTS:
+            yield from _incident_rows(turn, opened.value or ())
+        elif remark.about is StateSubject.APPROVALS:
+            yield from (f"  {row['approval']}: {one_line(row['change'], 160)}" for row in (waiting.value or ())[:5])
+    if not nodes.error and sources.configured:
         yield f"Nodes out of service: {fold([node['node'] for node in out]) or 'none'} of {len(nodes.value)} [{nodes.number}]."
-    if not jobs.error:
+    if not jobs.error and sources.configured:
         names = ", ".join(job["job"] for job in failures[:8])
         yield f"Jobs: {running} running, {len(failures)} failed in {span}{f' ({names})' if names else ''} [{jobs.number}]."
-    for error in dict.fromkeys(source.error for source in unknown):
-        which = [source for source in unknown if source.error == error]
-        turn.kind = AnswerKind.UNKNOWN
-        names = " and ".join(_SUBJECTS[source.tool] for source in which)
-        yield f"Not known now, {names}: {error} {''.join(f'[{source.number}]' for source in which)}"
 
 
-_SUBJECTS = {"list_incidents": "incidents", "list_approvals": "what waits", "node_states": "nodes", "list_jobs": "jobs"}
+class OverviewSources(NamedTuple):
+    """The reading calls on which an overview rests."""
+
+    opened: AnswerSource
+    waiting: AnswerSource
+    nodes: AnswerSource
+    jobs: AnswerSource
+    escalated: AnswerSource
+    watch: AnswerSource
+
+    @property
+    def configured(self) -> bool:
+        """Whether anybody has said where jobs run, or jobs run there all the same."""
+        return bool((self.watch.value or {}).get("configured", True) or self.jobs.value)
+
+    def judged(self, now: datetime) -> OverallState:
+        """Return how things stand by what the calls returned; a call that failed is something that is not known."""
+        of_store = (self.opened, self.waiting, self.escalated, self.watch)
+        of_cluster = [source.error for source in (self.nodes, self.jobs) if source.error]
+        facts = self.watch.value or {}
+        scheduler = SchedulerFacts(None if of_cluster else now, of_cluster[0] if of_cluster else "")
+        return judge(
+            SystemFacts(
+                now,
+                timedelta(seconds=facts.get("gap_s", 0.0)),
+                StoreFacts.from_values(facts) if not self.watch.error else None,
+                "; ".join(dict.fromkeys(source.error for source in of_store if source.error)),
+                scheduler,
+                self.configured,
+            )
+        )
+
+    def mark(self, about: StateSubject) -> str:
+        """Return the numbers of the calls that a remark rests on, as they stand in an answer."""
+        sources = {
+            StateSubject.STORE: [source for source in (self.opened, self.waiting, self.escalated, self.watch) if source.error],
+            StateSubject.SCHEDULER: [source for source in (self.nodes, self.jobs) if source.error],
+            StateSubject.ESCALATED: [self.escalated],
+            StateSubject.APPROVALS: [self.waiting],
+            StateSubject.INCIDENTS: [self.opened],
+        }
+        return "".join(f"[{source.number}]" for source in sources.get(about, [self.watch]))
+
+
+def _incident_rows(turn: QuestionTurn, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows[:MOST_ROWS]:
+        turn.incidents.append(row["incident"])
+        yield f"  {_incident_row(row, turn.now)}"
+    if len(rows) > MOST_ROWS:
+        yield f"  … and {len(rows) - MOST_ROWS} more"
 
 
 def explain_incident(turn: QuestionTurn) -> Iterator[str]:

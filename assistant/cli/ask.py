@@ -125,7 +125,7 @@ def _engine(invocation: Invocation) -> Engine:
     from assistant.wiring import build
 
     listen(invocation.verbose, quiet=invocation.quiet)
-    engine = build(invocation.settings)
+    engine = build(invocation.settings, configured=invocation.loaded.names("scheduler"))
     invocation.at_end.append(engine.store.close)
     return engine
 
@@ -184,4 +184,6 @@ def chat(
     need_terminal()
     from assistant.tui.app import run
 
-    raise typer.Exit(run(invocation_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))
+    loaded = invocation_of(context).loaded
+    configured = loaded.names("scheduler")
+    raise typer.Exit(run(loaded.settings, thread=name, resume=resume, theme=theme, model=not no_model, configured=configured))

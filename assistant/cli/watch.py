@@ -304,11 +304,12 @@ def status(
     answer).
     """
     from assistant.daemon.status import figures_of, judged
+    from assistant.overall_state import longest_gap
 
     invocation = invocation_of(context)
     try:
         report = _status_of(invocation, url)
-        limit = timedelta(minutes=max_age) if max_age is not None else timedelta(seconds=invocation.settings.watch.poll_s * 3 + 60)
+        limit = timedelta(minutes=max_age) if max_age is not None else longest_gap(invocation.settings.watch.poll_s)
     except NightshiftError as error:
         _unknown(str(error), as_json)
         raise typer.Exit(Nagios.UNKNOWN) from error

@@ -47,6 +47,10 @@ class LoadedConfig:
     files: tuple[Path, ...]
     """Files that were read, in order."""
 
+    def names(self, key: str) -> bool:
+        """Tell whether a file, a variable or the command line says a setting, even if it says its default."""
+        return self.origins.get(key, "default") != "default"
+
 
 def load(
     environ: Mapping[str, str] | None = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from assistant.cli.output import span
 from assistant.errors import Unavailable
+from assistant.overall_state import OverallState, StateLevel, StateSubject, StoreFacts, SystemFacts, judge, read_facts
 
 if TYPE_CHECKING:
     from assistant.policy import PolicyStanding
@@ -56,6 +57,8 @@ class Status:
     unacknowledged: Sequence[int] = ()
     """Ids of escalated incidents that nobody has acknowledged, oldest first, as far as they are told."""
     unacknowledged_count: int = 0
+    acknowledged: int = 0
+    """Escalated incidents of the last days that somebody has acknowledged; not told by /metrics."""
     approvals: Sequence[int] = ()
     """Ids of what waits for a person, as far as they are told."""
     approvals_waiting: int = 0
@@ -78,45 +81,70 @@ class Status:
     source: str = ""
     """The store or the URL."""
 
+    @property
+    def facts(self) -> StoreFacts:
+        """What of it is judged."""
+        return StoreFacts(
+            leader=self.leader,
+            since=self.leads_since,
+            last_look=self.last_pass,
+            last_whole_look=self.last_whole_pass,
+            trouble=tuple(self.trouble),
+            troubles=self.troubles,
+            mode=self.mode,
+            policy=self.policy,
+            policy_problem=self.policy_problem,
+            policy_now=self.policy_now,
+            mode_now=self.mode_now,
+            kill_switch=self.kill_switch,
+            breaker=self.breaker,
+            open_incidents=sum((self.open_incidents or {}).values()),
+            unacknowledged=self.unacknowledged_count,
+            acknowledged=self.acknowledged,
+            approvals=self.approvals_waiting,
+        )
+
+
+_LEVELS = {
+    StateLevel.WELL: Level.OK,
+    StateLevel.ATTENTION: Level.WARNING,
+    StateLevel.UNKNOWN: Level.UNKNOWN,
+    StateLevel.ALARM: Level.CRITICAL,
+}
+_AT_WORK = (StateSubject.INCIDENTS, StateSubject.ACKNOWLEDGED)
+"""Told, and no reason to call anybody: Nightshift works on it, or a person does who has said so."""
+
 
 def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, str]:
-    """Return what it comes to and why, in a few words, the worst first.
+    """Return what it comes to and why, in a few words, the worst first, by the judgement that the chat shows as well.
 
     Critical: no pass saw everything within `max_age`, no policy is in force, or an escalated incident that nobody has
     acknowledged. Warning: the last pass was degraded, changes are stopped, the policy is another than in the last pass, or a call
-    waits for a person. Who leads is not judged: with `watch --once`
-    nobody does between two passes.
+    waits for a person. An incident that is worked on, by Nightshift or by whoever acknowledged it, is neither. Who leads is not
+    judged: with `watch --once` nobody does between two passes.
     """
-    critical, warnings = [], []
-    if status.last_whole_pass is None:
-        critical.append("no pass ever saw everything")
-    elif now - status.last_whole_pass > max_age:
-        critical.append(f"no pass saw everything for {_age(status, now)}")
-    if status.policy_problem:
-        critical.append(f"no policy is in force, every change is refused: {status.policy_problem}")
-    elif status.policy_now and status.policy and status.policy_now != status.policy:
-        warnings.append(
-            f"the policy was edited since the last pass: mode {status.mode_now} after {status.mode}; it is read before each change"
-        )
-    if status.unacknowledged_count:
-        is_single = status.unacknowledged_count == 1
-        first = f": nightshift incident show {status.unacknowledged[0]}" if status.unacknowledged else ""
-        critical.append(f"{status.unacknowledged_count} {'incident needs' if is_single else 'incidents need'} a person{first}")
-    if status.troubles:
-        first = f": {status.trouble[0]}" if status.trouble else ""
-        warnings.append(f"the last pass was degraded{first}")
-    if status.kill_switch:
-        warnings.append(f"the kill switch is set: {status.kill_switch}")
-    if status.breaker:
-        warnings.append(f"the breaker is open {status.breaker}: nightshift breaker reset")
-    if status.approvals_waiting:
-        which = f": nightshift approve {status.approvals[0]}" if len(status.approvals) == 1 else ""
-        warnings.append(f"{status.approvals_waiting} waiting for an approval{which}")
-    level = Level.CRITICAL if critical else Level.WARNING if warnings else Level.OK
-    last_pass_text = f"last whole pass {_age(status, now)} ago" if status.last_whole_pass and not critical else ""
-    many = sum((status.open_incidents or {}).values())
-    parts = [*critical, *warnings, f"{status.leader} leads" if status.leader else "", last_pass_text, f"{many} open incidents"]
-    return level, ", ".join(part for part in parts if part)
+    state = judge(SystemFacts(now, max_age, store=status.facts))
+    remarks = [remark for remark in state.remarks if remark.about not in _AT_WORK]
+    level = _LEVELS[OverallState(tuple(remarks)).level]
+    last_pass_text = f"last whole pass {_age(status, now)} ago" if status.last_whole_pass and level is not Level.CRITICAL else ""
+    open_text = f"{status.facts.open_incidents} open incidents"
+    in_hand = f"{status.acknowledged} acknowledged" if status.acknowledged else ""
+    tail = [f"{status.leader} leads" if status.leader else "", last_pass_text, open_text, in_hand]
+    texts = [f"{remark.text}{_command(remark.about, status)}" for remark in remarks]
+    return level, ", ".join(part for part in (*texts, *tail) if part)
+
+
+def _command(about: StateSubject, status: Status) -> str:
+    """Return what a person types about a remark, behind a colon; empty where there is nothing."""
+    match about:
+        case StateSubject.ESCALATED if status.unacknowledged:
+            return f": nightshift incident show {status.unacknowledged[0]}"
+        case StateSubject.BREAKER:
+            return ": nightshift breaker reset"
+        case StateSubject.APPROVALS if len(status.approvals) == 1:
+            return f": nightshift approve {status.approvals[0]}"
+        case _:
+            return ""
 
 
 def figures_of(status: Status, now: datetime, max_age: timedelta) -> str:
@@ -141,43 +169,38 @@ def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: 
     Raises:
         StoreError: The store cannot be read.
     """
-    from assistant.store.standing_decisions import why_open
-
     with store.snapshot():
-        led, watches = store.leader(), store.watches()
-        leader = led.owner if led is not None and led.until > now else None
-        own = next((watch for watch in watches if watch.owner == leader), None) or next(
-            (watch for watch in watches if watch.leads), None
-        )
-        leads_now = own is not None and own.leads and own.owner == leader
-        whole = [watch.whole_at for watch in watches if watch.whole_at is not None]
+        facts = read_facts(store, policy, stopped_by, now)
+        watches = store.watches()
+        own = next((watch for watch in watches if watch.owner == facts.watch), None)
         waiting = [approval.id for approval in store.approvals()]
         out, needs = store.nodes_out(), store.unacknowledged()
         return Status(
-            leader=leader,
-            leads_since=own.began if own is not None and leader == own.owner else None,
+            leader=facts.leader,
+            leads_since=facts.since if facts.leader == facts.watch else None,
             stand_by=[watch.owner for watch in watches if not watch.leads and now - watch.at < timedelta(minutes=2)],
-            last_pass=own.at if own is not None else None,
-            last_whole_pass=max(whole, default=None),
-            trouble=own.trouble if own is not None else (),
-            troubles=len(own.trouble) if own is not None else 0,
+            last_pass=facts.last_look,
+            last_whole_pass=facts.last_whole_look,
+            trouble=facts.trouble,
+            troubles=facts.troubles,
             aside=store.aside(),
             remarks=store.remarks(),
             open_incidents=store.open_states(),
             in_flight=own.in_flight if own is not None else 0,
             unacknowledged=needs,
             unacknowledged_count=len(needs),
+            acknowledged=facts.acknowledged,
             approvals=waiting,
             approvals_waiting=len(waiting),
             nodes_out=sorted(out),
             nodes_cordoned=len(out),
-            kill_switch=stopped_by or "",
-            breaker=why_open(store) or "",
-            mode=own.mode if leads_now and own is not None and own.mode else policy.mode,
-            policy=own.policy if leads_now and own is not None and own.mode else policy.digest,
-            policy_problem=policy.problem or (own.policy_problem if leads_now and own is not None else ""),
-            policy_now=policy.digest,
-            mode_now=policy.mode,
+            kill_switch=facts.kill_switch,
+            breaker=facts.breaker,
+            mode=facts.mode,
+            policy=facts.policy,
+            policy_problem=facts.policy_problem,
+            policy_now=facts.policy_now,
+            mode_now=facts.mode_now,
             source=str(store.path),
         )
 

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,8 @@ STEPS = 120
 """Optimiser steps of a run, where the fault does not need more."""
 POLL_S = 0.2
 """Seconds between two looks."""
+SIGN_S = 5.0
+"""Seconds between two passes that are written down, by which the chat sees that a watch lives."""
 ENDS_S = 20.0
 """How long the watch may take to end what it began."""
 CONFIG = """\
@@ -199,12 +202,19 @@ def keep_watch(fault: Fault, settings: Settings, run: Path, ended: threading.Eve
     arm(fault, cluster, spec)
     _ = engine.knowledge
     cluster.submit(spec)
+    owner, written = owner_name("demo"), 0.0
     try:
         while not ended.wait(POLL_S):
+            at, trouble = clock.now(), tuple[str, ...]()
             try:
-                engine.tick(owner=owner_name("demo"))
+                engine.tick(owner=owner)
             except NightshiftError as error:
                 print(line(error), file=sys.stderr, flush=True)  # noqa: T201 - its stderr is a file of the demo's folder
+                trouble = (str(error),)
+            if time.monotonic() - written > SIGN_S or trouble:
+                written = time.monotonic()
+                with contextlib.suppress(NightshiftError):
+                    engine.store.keep_pass(owner, at=at, seconds=0.0, leads=True, whole=not trouble, trouble=trouble)
     finally:
         for job in cluster.jobs():
             if not job.state.ended:

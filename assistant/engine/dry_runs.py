@@ -27,6 +27,8 @@ from assistant.diagnose.verdict import judge
 from assistant.engine.retry_policy import as_the_same_job, situation_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Park
+from assistant.gate.stops import stopped_by
+from assistant.overall_state import read_facts
 from assistant.records import Diagnosis, Job, Outcome, Risk, Verdict
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.job_program import programs_now
@@ -234,8 +236,15 @@ AGENT = "agent"
 class PipelineAnswers:
     """Answers of the pipeline to reading tools; a `tooling.Pipeline`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, *, gap: timedelta, configured: bool = True) -> None:
+        """Answer by an engine.
+
+        Args:
+            engine: Whose store, policy and scheduler are asked.
+            gap: How long no pass of the watch may see everything.
+            configured: Whether anybody has said where jobs run.
+        """
+        self._engine, self._gap, self._configured = engine, gap, configured
 
     def explain(self, job: str) -> Diagnosis:
         """Return why a job failed, by a diagnosis that is made now and not stored.
@@ -298,6 +307,14 @@ class PipelineAnswers:
             }
             for score in scores(self._engine.store.sightings(now - timedelta(days=days)), now)
         ]
+
+    def watch(self) -> Mapping[str, Any]:
+        """Return how the watch stands, by what the store and the files of the policy say now."""
+        engine = self._engine
+        standing, now = engine.gate.in_force.look(), engine.clock.now()
+        facts = read_facts(engine.store, standing, stopped_by(standing.policy.kill_switch), now)
+        alive = facts.is_watched(now, self._gap)
+        return {**to_json(facts), "alive": alive, "gap_s": self._gap.total_seconds(), "configured": self._configured}
 
     def _kernel(self, job: Job) -> str:
         value = self._recorded_question("kernel_log", {"nodes": list(job.nodes), "lines": 500}) if job.nodes else None

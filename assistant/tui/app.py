@@ -21,6 +21,7 @@ from assistant.config import Settings
 from assistant.content.playbooks import Playbook
 from assistant.display import line
 from assistant.errors import NightshiftError, UsageError
+from assistant.overall_state import longest_gap
 from assistant.ports import SystemClock
 from assistant.process_memory import PAUSE_S, Garbage, give_back
 from assistant.tui import messages
@@ -30,7 +31,8 @@ from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
 from assistant.tui.sessions import Talks, checked
-from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot
+from assistant.tui.store_reading import read_store
 from assistant.tui.talk import Talk
 from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.exchange import Options, ProposalCard
@@ -68,6 +70,10 @@ class ChatApp(App[int]):
     cluster_snapshot: reactive[ClusterSnapshot | None] = reactive(None, repaint=False)
     kill_switch: reactive[KillSwitchSnapshot | None] = reactive(None, repaint=False)
     """The file that stops every change; None while none is set."""
+    store_trouble: reactive[str] = reactive("", repaint=False)
+    """Why the store cannot be read now; empty while it can."""
+    store_looked_at: datetime | None = None
+    """When the lane of the store last looked; None before the first look."""
 
     def __init__(
         self,
@@ -140,6 +146,7 @@ class ChatApp(App[int]):
         """Show what the store says."""
         self._saw(message.snapshot)
         self._status("trouble", "")
+        self.store_trouble = ""
 
     def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
@@ -149,6 +156,7 @@ class ChatApp(App[int]):
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
         self.kill_switch = message.snapshot
+        self.store_looked_at = self.backend.now()
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
@@ -158,6 +166,7 @@ class ChatApp(App[int]):
         """Say what does not work; what was seen before stays on the screen."""
         if message.lane == "store":
             self._status("trouble", message.text)
+            self.store_trouble = message.text
         else:
             self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
@@ -253,7 +262,7 @@ class ChatApp(App[int]):
             ask_on_screen = self.screen
             self.backend.read(
                 f"approval {message.approval}",
-                lambda engine: read_store(engine.store, self.backend.now()),
+                lambda engine: read_store(engine.store, self.backend.now(), engine.gate.in_force.look()),
                 lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, ask_on_screen),
             )
 
@@ -384,14 +393,14 @@ class ChatApp(App[int]):
 class FromSettings:
     """Builds engine and agent as the settings want them."""
 
-    def __init__(self, settings: Settings, *, model: bool = True) -> None:
-        self._settings, self._model = settings, model
+    def __init__(self, settings: Settings, *, model: bool = True, configured: bool = True) -> None:
+        self._settings, self._model, self._configured = settings, model, configured
 
     def engine(self) -> Engine:
         """Return an engine whose questions wait in the inbox."""
         from assistant.wiring import build
 
-        return build(self._settings)
+        return build(self._settings, configured=self._configured)
 
     def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
         """Return what answers, and what the status line calls it."""
@@ -413,7 +422,15 @@ def mode_of(settings: Settings, *, model: bool) -> str:
     return "embedded model, no language model" if intents(settings.content, "question") is not None else "words only"
 
 
-def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: str = DARK.name, model: bool = True) -> int:
+def run(
+    settings: Settings,
+    *,
+    thread: str = "",
+    resume: bool = False,
+    theme: str = DARK.name,
+    model: bool = True,
+    configured: bool = True,
+) -> int:
     """Run the chat until the person leaves, and return the exit code.
 
     Args:
@@ -422,11 +439,12 @@ def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: st
         resume: Whether to go on with a conversation that is kept.
         theme: Colours.
         model: Whether the configured language model answers.
+        configured: Whether anybody has said where jobs run; else the chat says how to begin.
 
     Raises:
         UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
     """
-    app = app_on(settings, thread=thread, resume=resume, model=model)
+    app = app_on(settings, thread=thread, resume=resume, model=model, configured=configured)
     if theme not in app.available_themes:
         raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
     app.theme = theme
@@ -435,17 +453,21 @@ def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: st
     return app.return_code or 0
 
 
-def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True) -> ChatApp:
+def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True, configured: bool = True) -> ChatApp:
     """Return the chat, not yet running; see `run`."""
     from assistant.engine.ownership import owner_name
 
     by = f"chat:{getpass.getuser()}"
-    starts, clock = FromSettings(settings, model=model), SystemClock()
+    starts, clock = FromSettings(settings, model=model, configured=configured), SystemClock()
+    gap = longest_gap(settings.watch.poll_s)
     talks = Talks(settings.state_folder / "conversations")
     name = conversation_name(talks, thread, resume=resume, now=clock.now())
     owner = owner_name(by)
     return ChatApp(
-        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage()
+        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock, gap=gap, configured=configured),
+        thread=name,
+        talks=talks,
+        garbage=Garbage(),
     )
 
 

@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from assistant.engine.reconciliation import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
+from assistant.overall_state import longest_gap
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict
 from assistant.tui.messages import (
@@ -36,12 +37,13 @@ from assistant.tui.messages import (
 from assistant.tui.snapshot import (
     ApprovalEntry,
     ClusterSnapshot,
+    StoreSnapshot,
     UndoSnapshot,
     cluster_snapshot_of,
     leave_undo,
     read_kill_switch,
-    read_store,
 )
+from assistant.tui.store_reading import StoreFile, read_store
 from assistant.tui.words import hindrance
 
 if TYPE_CHECKING:
@@ -50,7 +52,9 @@ if TYPE_CHECKING:
     from assistant.agent.answer import AnswerSource
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
-    from assistant.policy import Mode
+    from assistant.policy import Mode, Policy
+    from assistant.ports import Scheduler
+    from assistant.store import Store
     from assistant.wiring import Agent
 
 logger = logging.getLogger(__name__)
@@ -62,8 +66,19 @@ LEAST_S = 1.0
 """Seconds between two looks at least, also when the store tells that something was done."""
 STORE_S = 0.5
 """Seconds between two looks whether another process has written to the store."""
+WATCH_GAP = longest_gap(30.0)
+"""How long no pass of the watch may see everything, by the shipped settings."""
 LOOK_S, AGAIN_S = 2.0, 10.0
 """Seconds until a restarted job is looked at again, and until a step that has to wait is tried again."""
+
+
+def name_of(scheduler: Scheduler) -> str:
+    """Return what Slurm calls the cluster, by its configuration, which is asked once; empty where that is not known (yet)."""
+    config = getattr(scheduler, "config", None)
+    try:
+        return str(config().get("ClusterName", "")) if callable(config) else ""
+    except Unavailable:
+        return ""
 
 
 class AnswerCancelled(NightshiftError):
@@ -85,7 +100,17 @@ class Starts(Protocol):
 class ChatBackend:
     """Asks for the screens."""
 
-    def __init__(self, starts: Starts, post: Callable[[Message], object], *, by: str, owner: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        starts: Starts,
+        post: Callable[[Message], object],
+        *,
+        by: str,
+        owner: str,
+        clock: Clock,
+        gap: timedelta = WATCH_GAP,
+        configured: bool = True,
+    ) -> None:
         """Take a seat; nothing is opened before `open`.
 
         Args:
@@ -94,10 +119,16 @@ class ChatBackend:
             by: The person, `chat:alice`.
             owner: Under which name this process holds incidents.
             clock: For ages; sleeping is the lanes' own.
+            gap: How long no pass of the watch may see everything.
+            configured: Whether anybody has said where jobs run.
         """
         self._starts, self._post = starts, post
         self.by, self._owner, self.clock = by, owner, clock
+        self.gap, self.configured = gap, configured
         self._engine: Engine | None = None
+        self._store_file: StoreFile | None = None
+        self._store_snapshot: StoreSnapshot | None = None
+        self._cluster_name = ""
         self._engine_lock, self._closed = threading.Lock(), threading.Event()
         self._changed = threading.Event()
         self._playbooks: Mapping[str, Playbook] = {}
@@ -106,7 +137,7 @@ class ChatBackend:
         """The calls that this person takes back, by the approvals that this waits for."""
         self.again_s = AGAIN_S
         self._cluster = ClusterSnapshot()
-        self._version: tuple[int, ...] = ()
+        self._version: tuple[object, ...] = ()
         self._mode: Mode | None = None
         self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes", "stop")}
         self.thread = ""
@@ -127,10 +158,21 @@ class ChatBackend:
 
     @property
     def engine(self) -> Engine:
-        """The engine; call on a lane only."""
+        """The engine; call on a lane only.
+
+        Raises:
+            StoreError: Another file lies where its store was opened, or none.
+        """
+        engine = self._built()
+        if self._store_file is not None:
+            self._store_file.must_stand()
+        return engine
+
+    def _built(self) -> Engine:
         with self._engine_lock:
             if self._engine is None:
                 self._engine = self._starts.engine()
+                self._store_file = StoreFile(self._engine.store.path)
                 self._playbooks = self._engine.playbooks
             return self._engine
 
@@ -240,8 +282,8 @@ class ChatBackend:
         """Set the kill switch, on a lane that waits for no other work; tell in the conversation what came of it."""
         from assistant.gate.stops import set_kill_switch
 
-        def work(engine: Engine) -> str:
-            path = set_kill_switch(engine.store, engine.gate.policy, by=self.by, why=why)
+        def work(store: Store, policy: Policy) -> str:
+            path = set_kill_switch(store, policy, by=self.by, why=why)
             return (
                 f"**Stopped.** Nightshift changes nothing while `{path}` exists; what waits for you stays. `/stop --lift` ends it."
             )
@@ -252,18 +294,21 @@ class ChatBackend:
         """Lift the kill switch, and tell in the conversation what came of it."""
         from assistant.gate.stops import lift_kill_switch
 
-        def work(engine: Engine) -> str:
-            lifted, still_set = lift_kill_switch(engine.store, engine.gate.policy, by=self.by)
+        def work(store: Store, policy: Policy) -> str:
+            lifted, still_set = lift_kill_switch(store, policy, by=self.by)
             sentences = [f"`{path}` was lifted." for path in lifted]
             sentences += [f"`{path}` is still set: {why}. While it exists nothing is changed." for path, why in still_set]
             return " ".join(sentences) or "No kill switch is set."
 
         self._switch(number, "lift", work)
 
-    def _switch(self, number: int, kind: str, work: Callable[[Engine], str]) -> None:
+    def _switch(self, number: int, kind: str, work: Callable[[Store, Policy], str]) -> None:
         def tried() -> None:
+            engine = self._built()
             try:
-                self._tell(Noted(number, work(self.engine)))
+                # a switch stops everything also where the store is gone, and then without a row in its audit
+                store = engine.store if self._store_file is None else self._store_file.store_or_refusal(engine.store)
+                self._tell(Noted(number, work(store, engine.gate.policy)))
             except NightshiftError as error:
                 self._tell(NotAnswered(number, str(error)))
             self._look_at_kill_switch()
@@ -334,33 +379,37 @@ class ChatBackend:
             timer.start()
 
     def _watch_store(self) -> None:
-        store = self.engine.store
+        engine = self._built()
         while not self._closed.is_set():
             self._look_at_kill_switch()
             try:
-                version = store.version()
+                policy = engine.gate.in_force.look()
+                version = (*self.engine.store.version(), policy.digest, policy.problem)
                 if version != self._version:
                     self._version = version
                     self._changed.set()
-                    self._tell(StoreRead(read_store(store, self.now())))
+                    self._store_snapshot = read_store(engine.store, self.now(), policy, self._store_snapshot)
+                    self._tell(StoreRead(self._store_snapshot))
             except NightshiftError as error:
                 self._version = ()
                 self._tell(ChatTrouble("store", str(error)))
             self._closed.wait(STORE_S)
 
     def _look_at_kill_switch(self) -> None:
-        policy = self.engine.gate.policy
+        policy = self._built().gate.policy
         self._tell(KillSwitchRead(read_kill_switch(policy.kill_switch)))
         if policy.mode != self._mode:
             self._mode = policy.mode
             self._tell(EngineReady(str(policy.mode)))
 
     def _watch_cluster(self) -> None:
-        scheduler = self.engine.scheduler
+        scheduler = self._built().scheduler
         while not self._closed.is_set():
             try:
                 jobs, nodes = scheduler.jobs(), scheduler.nodes()
-                self._cluster = cluster_snapshot_of(self.now(), jobs, nodes)
+                self._cluster_name = self._cluster_name or name_of(scheduler)
+                name = self._cluster_name or scheduler.name
+                self._cluster = cluster_snapshot_of(self.now(), jobs, nodes, name=name, configured=self.configured)
             except Unavailable as error:
                 self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
             self._tell(ClusterRead(self._cluster))
@@ -369,8 +418,9 @@ class ChatBackend:
                 self._changed.clear()
 
     def _ready(self) -> Agent:
+        engine = self.engine  # an answer from a store that is away would be about the past
         if self._agent is None:
-            self._agent, mode = self._starts.agent(self.engine, self.thread)
+            self._agent, mode = self._starts.agent(engine, self.thread)
             self._tell(AgentReady(mode))
         return self._agent
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate.stops import kill_switch_note, stopped_by
 from assistant.nodeset import fold
-from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
+from assistant.overall_state import StoreFacts
+from assistant.records import Call, CallStatus, Incident, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
 from assistant.recover.identity import Lease, parse
-from assistant.store import Approval, AuditRow, Store
+from assistant.store import Approval, AuditRow
 from assistant.store.calls import SHORT_DIGEST
-from assistant.store.standing_decisions import why_open
 from assistant.tooling import find_tool, found
 
 if TYPE_CHECKING:
@@ -28,31 +28,10 @@ if TYPE_CHECKING:
     from assistant.engine.dry_runs import Plan
 
 
-MOST_INCIDENTS = 200
-MOST_HAPPENED = 300
-
 OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
 """States of nodes that no job can use."""
 _NODES_FIRST = (*OUT, NodeState.UNKNOWN, NodeState.ALLOCATED, NodeState.IDLE)
 _JOBS_FIRST = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.UNKNOWN: 1, JobState.COMPLETED: 4, JobState.CANCELLED: 3}
-
-_SILENT = frozenset(
-    {"incident.claimed", "incident.released", "decision", *(f"call.{status}" for status in CallStatus if status != "undone")}
-)
-"""Rows of the audit that say nothing by themselves."""
-
-_TOLD_OTHERWISE = (IncidentState.DIAGNOSED, IncidentState.WAITING)
-"""States whose cause has a row of its own."""
-
-PARTS = {
-    IncidentState.WAITING: 0,
-    IncidentState.OPEN: 1,
-    IncidentState.DIAGNOSED: 1,
-    IncidentState.RECOVERING: 1,
-    IncidentState.VERIFYING: 1,
-    IncidentState.ESCALATED: 2,
-}
-"""What comes first in the list of incidents; what is over comes last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +104,10 @@ class StoreSnapshot:
     """Since when and why the breaker stops all changes; empty when it does not."""
     unacknowledged: tuple[int, ...] = ()
     """Ids of escalated incidents that nobody has acknowledged."""
-
-    @property
-    def unfinished(self) -> int:
-        """How many incidents are not over."""
-        return sum(not incident.incident.state.ended for incident in self.incidents)
-
-    @property
-    def handed_over(self) -> int:
-        """How many incidents wait for a person's hands, and nobody has said that he knows of them."""
-        return len(self.unacknowledged)
+    facts: StoreFacts = field(default_factory=StoreFacts)
+    """What is judged of it: the watch, what stops changes, how much is open."""
+    newest_row: int = 0
+    """Of the audit: up to there `happened` has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +126,10 @@ class ClusterSnapshot:
     """How many jobs are in each state."""
     groups: Mapping[tuple[NodeState, str], tuple[str, ...]] = field(default_factory=dict)
     """Names of nodes by state and reason: what is out of service first, and of that the largest part first."""
+    name: str = ""
+    """Of the cluster; the kind of its scheduler where that has no name for it."""
+    configured: bool = True
+    """Whether anybody has said where jobs run, or jobs run there all the same; else there are no nodes to show."""
 
     @property
     def out(self) -> int:
@@ -160,8 +137,20 @@ class ClusterSnapshot:
         return sum(len(names) for (state, _), names in self.groups.items() if state in OUT)
 
 
-def cluster_snapshot_of(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSnapshot:
-    """Return what the scheduler said at a time, ordered and counted: thousands of jobs are no work for the screens' thread."""
+def cluster_snapshot_of(
+    at: datetime, jobs: Sequence[Job], nodes: Sequence[Node], *, name: str = "", configured: bool = True
+) -> ClusterSnapshot:
+    """Return what the scheduler said at a time, ordered and counted: thousands of jobs are no work for the screens' thread.
+
+    Args:
+        at: When.
+        jobs: All of them.
+        nodes: All of them; those that the embedded scheduler makes by itself on a fresh machine are left out.
+        name: Of the cluster.
+        configured: Whether anybody has said where jobs run.
+    """
+    if not configured and not jobs:
+        return ClusterSnapshot(at, name=name, configured=False)
     foremost = sorted(jobs, key=lambda job: 0 if job.state.failed else _JOBS_FIRST.get(job.state, 3))
     return ClusterSnapshot(
         at,
@@ -170,6 +159,7 @@ def cluster_snapshot_of(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]
         foremost=tuple(foremost),
         states=Counter(job.state for job in jobs),
         groups=_grouped(nodes),
+        name=name,
     )
 
 
@@ -179,34 +169,6 @@ def _grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ..
         groups[node.state, node.reason].append(node.name)
     order = sorted(groups, key=lambda key: (_NODES_FIRST.index(key[0]), -len(groups[key])))
     return {key: tuple(groups[key]) for key in order}
-
-
-def read_store(store: Store, now: datetime) -> StoreSnapshot:
-    """Return what the store says now, one state of it."""
-    with store.snapshot():
-        approvals = tuple(_approval(store, record) for record in store.approvals())
-        waiting = [record.call.incident for record in approvals]
-        incidents = [_incident(store, record, waiting) for record in store.incidents(limit=MOST_INCIDENTS)]
-        happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
-        breaker, needs = why_open(store) or "", tuple(store.unacknowledged())
-    incidents.sort(key=lambda record: (PARTS.get(record.incident.state, 3), -record.incident.id))
-    return StoreSnapshot(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker, needs)
-
-
-def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> IncidentEntry:
-    diagnosis = store.diagnosis(incident.id)
-    waits = waiting.count(incident.id)
-    if diagnosis is None:
-        return IncidentEntry(incident, waits=waits)
-    return IncidentEntry(incident, diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes, waits)
-
-
-def _approval(store: Store, approval: Approval) -> ApprovalEntry:
-    call = store.call(approval.call)
-    tool = found().get(call.tool)
-    # a tool that this version does not know may do anything
-    undo = f"nightshift undo {call.id}" if tool is not None and tool.undo else ""
-    return ApprovalEntry(approval, call, tool.risk if tool else Risk.DISRUPT, undo)
 
 
 def target_name(arguments: Mapping[str, Any]) -> str:
@@ -227,24 +189,6 @@ def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSnapshot | None:
         if stop is not None:
             return KillSwitchSnapshot(stop, kill_switch_note(path))
     return None
-
-
-def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:
-    """Return the rows that are news for a person, oldest first: no readings, no leases, nothing twice in a row."""
-    news: list[AuditRow] = []
-    for row in rows:
-        if row.what in _SILENT or (row.what == "outcome" and not _changes(store, row)):
-            continue
-        if row.what == "incident.state" and row.outcome in _TOLD_OTHERWISE:
-            continue
-        if not news or (news[-1].what, news[-1].why, news[-1].preview) != (row.what, row.why, row.preview):
-            news.append(row)
-    return news
-
-
-def _changes(store: Store, row: AuditRow) -> bool:
-    tool = found().get(store.call(row.call).tool) if row.call is not None else None
-    return tool is None or tool.risk > Risk.READ
 
 
 LEDGER_DAYS = 60

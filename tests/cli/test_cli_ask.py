@@ -6,11 +6,13 @@ import io
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from assistant.cli.output import Exit
+from assistant.ports import SystemClock
 from assistant.records import Event, EventKind, IncidentState
 from assistant.store import Store
 from tests.cli.conftest import NOON, Run
@@ -20,8 +22,29 @@ from tests.cli.test_cli_startup import PROGRAM
 def test_a_question_is_answered_with_its_sources(cli: Run) -> None:
     said = cli("ask", "what is wrong now?", "--sources")
     assert said.code == Exit.DONE
-    assert "Nothing is wrong" in said.out
     assert "[1] list_incidents(" in said.out
+
+
+def test_on_a_fresh_machine_it_says_how_to_begin_and_shows_no_nodes(cli: Run) -> None:
+    said = cli("ask", "what is wrong now?")
+    assert said.code == Exit.DONE
+    assert said.out.startswith("This is no cluster yet")
+    assert [line.split()[0] for line in said.out.splitlines()[1:4]] == ["1.", "2.", "3."]
+    assert "Nothing is wrong" not in said.out
+    assert "Nodes out of service" not in said.out
+
+
+def test_a_scheduler_that_was_chosen_is_a_cluster_and_without_a_watch_it_is_not_well(
+    cli: Run, monkeypatch: pytest.MonkeyPatch, store_path: Path
+) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_SCHEDULER", "local")
+    said = cli("ask", "what is wrong now?")
+    assert said.out.startswith("No pass ever saw everything: no watch ever ran")
+    assert "Nodes out of service: none of 4" in said.out
+    now = datetime.now(UTC)
+    with Store(store_path, SystemClock()) as kept:
+        kept.keep_pass("watch@login1:1.1", at=now, seconds=0.1, leads=True, whole=True)
+    assert cli("ask", "what is wrong now?").out.startswith("Nothing is wrong that is known here.")
 
 
 def test_json_holds_text_mode_sources_and_reading(cli: Run) -> None:
@@ -113,7 +136,10 @@ def test_what_is_wrong_counts_the_incidents_that_status_counts(cli: Run, store: 
         incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, f"10{number}", None, NOON))
         store.set_state(incident.id, IncidentState.ESCALATED, note="ask its owner")
     wrong = cli("ask", "what is wrong?").out
-    assert "Handed to a person and acknowledged by nobody: 3 incidents" in wrong
+    assert "3 incidents need a person" in wrong
     assert "3 incidents need a person" in cli("status").out
     assert cli("incident", "ack", "--all").code == Exit.DONE
-    assert "acknowledged by nobody" not in cli("ask", "what is wrong?").out
+    wrong = cli("ask", "what is wrong?").out
+    assert "need a person" not in wrong
+    assert "3 incidents are in a person's hands" in wrong
+    assert "need a person" not in cli("status").out

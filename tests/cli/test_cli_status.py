@@ -53,7 +53,7 @@ def test_what_waits_is_a_warning_with_the_command(cli: Run, store: Store) -> Non
     _passes(store)
     said = cli("status")
     assert said.code == 1
-    assert "1 waiting for an approval: nightshift approve 1" in said.out.splitlines()[0]
+    assert "1 change waits for a yes or no: nightshift approve 1" in said.out.splitlines()[0]
 
 
 def test_no_whole_pass_for_too_long_is_critical(cli: Run, watched: Store) -> None:

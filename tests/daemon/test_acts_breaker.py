@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
 from assistant.engine.retry_policy import HELD_BY_BREAKER
-from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode
+from assistant.overall_state import SystemFacts, judge, read_facts
+from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode, PolicyStanding, load_policy
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
 from assistant.store.standing_decisions import last_period, open_breaker, reset_breaker, why_open
-from assistant.tui.frame import _store_parts
-from assistant.tui.snapshot import read_store
 from tests.chaos.failures import BUG, NCCL
 from tests.daemon.shift import ADA, Shift, broken_gpu
 
@@ -227,16 +227,21 @@ def test_cordons_that_run_out_stay_while_it_is_open(tmp_path: Path) -> None:
 
 def test_it_is_told_shown_in_the_figures_and_in_the_first_line_of_the_chat(tmp_path: Path) -> None:
     shift = stormy(tmp_path)
-    calm = _store_parts(read_store(shift.store, shift.clock.now()))
+    calm = _remarks(shift)
     shift.passes(300)
     told = [one for one in notices(shift.store.audit_after(0, 10_000), shift.store) if one.about is About.BREAKER]
     assert [(one.severity, one.title) for one in told] == [(Severity.CRITICAL, "the breaker stopped all changes")]
     assert "machine's fault" in told[0].text
     found = figures(shift.store, PassResult(shift.clock.now(), 0.1, True), WatchStanding("1", "act", None), shift.clock.now())
     assert found[Count("breaker")] == 1.0
-    shown = _store_parts(read_store(shift.store, shift.clock.now()))
-    assert "breaker open" in shown[0].text
-    assert "breaker open" not in calm[0].text
+    assert "! breaker open" in _remarks(shift)
+    assert "! breaker open" not in calm
+
+
+def _remarks(shift: Shift) -> list[str]:
+    now = shift.clock.now()
+    facts = read_facts(shift.store, PolicyStanding(load_policy()), None, now)
+    return [remark.short for remark in judge(SystemFacts(now, timedelta(hours=1), facts)).remarks]
 
 
 def test_what_was_counted_before_the_reset_counts_no_more(tmp_path: Path) -> None:

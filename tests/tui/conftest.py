@@ -19,6 +19,8 @@ from assistant.wiring import Agent
 from tests.scenarios.scene import Scene
 from tests.tui.waiting import until
 
+WATCH = "watch@login1:4821.77"
+"""The watch over a scene."""
 MakesAgent = Callable[[Engine], Agent]
 
 
@@ -38,11 +40,19 @@ class OnScene:
 
 
 def app_on(
-    scene: Scene, *, by: str = "chat:alice", thread: str = "", talks: Talks | None = None, agent: MakesAgent | None = None
+    scene: Scene,
+    *,
+    by: str = "chat:alice",
+    thread: str = "",
+    talks: Talks | None = None,
+    agent: MakesAgent | None = None,
+    configured: bool = True,
 ) -> ChatApp:
-    starts = OnScene(scene, agent)
+    starts, owner = OnScene(scene, agent), f"{by}@here:1.1"
     return ChatApp(
-        lambda post: ChatBackend(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks
+        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=scene.clock, configured=configured),
+        thread=thread,
+        talks=talks,
     )
 
 
@@ -61,6 +71,11 @@ def broken(scene: Scene) -> Scene:
     return scene
 
 
+def pass_of_watch(scene: Scene, trouble: tuple[str, ...] = ()) -> None:
+    """Let a watch make a pass now, as the store shows it."""
+    scene.engine.store.keep_pass(WATCH, at=scene.clock.now(), seconds=0.4, leads=True, whole=not trouble, trouble=trouble)
+
+
 @asynccontextmanager
 async def opened(
     scene: Scene,
@@ -69,10 +84,15 @@ async def opened(
     thread: str = "",
     talks: Talks | None = None,
     agent: MakesAgent | None = None,
+    watch: bool = True,
+    configured: bool = True,
+    notifications: bool = False,
 ) -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
-    """Run the chat until it has read store and scheduler once, and the agent is ready."""
-    app = app_on(scene, thread=thread, talks=talks, agent=agent)
-    async with app.run_test(size=size) as pilot:
+    """Run the chat until it has read store and scheduler once, and the agent is ready; a watch has just made a pass."""
+    if watch:
+        pass_of_watch(scene)
+    app = app_on(scene, thread=thread, talks=talks, agent=agent, configured=configured)
+    async with app.run_test(size=size, notifications=notifications) as pilot:
         await until(
             pilot,
             lambda: app.store_snapshot is not None and app.cluster_snapshot is not None and app.cluster_snapshot.at is not None,

@@ -14,7 +14,7 @@ from assistant.logs.passes import RankTally
 from assistant.logs.prefix import NO_RANK
 from assistant.tui.logs.paint import MOST_CACHED_ROWS, LogLook, LogStrips
 from assistant.tui.logs.rows import LogCitation, LogRow, RankTallies, caseless, finder, highlighter
-from assistant.tui.screens.log import RankHistogram, bars_of
+from assistant.tui.screens.log import RankHistogram, bars_of, shown_ranks
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
 
@@ -289,6 +289,18 @@ def test_many_ranks_share_bars() -> None:
     assert [bar.errors for bar in bars[1:4]] == [0, 1, 0]
     assert [bar.name for bar in bars_of(tallies[:3])] == ["none", "0", "1"]
     assert bars_of([]) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ({2, 3, 7}, "only rank 2-3,7"),
+        ({NO_RANK}, "only lines without a rank"),
+        ({NO_RANK, 3}, "only rank 3 and lines without a rank"),
+    ],
+)
+def test_the_foot_says_in_words_which_lines_are_shown(ranks: set[int], words: str) -> None:
+    assert shown_ranks(frozenset(ranks)) == words
 
 
 async def test_a_bucket_of_ranks_is_looked_into(numbered: Path) -> None:

@@ -112,6 +112,8 @@ class State:
     change: tuple[CallRow, ...] = ()
     approval: tuple[CallRow, ...] = ()
     outage: bool = False
+    watched: bool = True
+    """Whether a watch made a pass a moment ago."""
 
 
 def open_state(path: Path, folder: Path, *, mode: Mode | None = None) -> tuple[Engine, RecordedCluster]:
@@ -227,6 +229,12 @@ def _fill(engine: Engine, state: State, now: datetime, clock: JumpingClock) -> N
         call = _call(engine, approval_row, CallStatus.PENDING)
         why = Decision(Verdict.ASK, "mode.propose", "policy", clock.now(), "a person must say yes")
         store.park(call.id, why, now + timedelta(days=1))
+    if state.watched:
+        trouble = ("the scheduler does not answer",) if state.outage else ()
+        at, policy = now - timedelta(seconds=10), engine.gate.in_force.look()
+        store.keep_pass(
+            WATCH, at=at, seconds=0.4, leads=True, whole=not trouble, trouble=trouble, policy=policy.digest, mode=policy.mode
+        )
 
 
 def _call(engine: Engine, row: CallRow, status: CallStatus) -> Call:
@@ -238,6 +246,8 @@ def _call(engine: Engine, row: CallRow, status: CallStatus) -> Call:
 
 
 STATES = "states"
+WATCH = "watch@login1:4821.77"
+"""That watches over the states."""
 TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "explain_job": ("explain_job", "show_incident"),

@@ -456,12 +456,20 @@ class LogScreen(Screen[None]):
         if state.pattern:
             parts.append(Content.styled(line(f"/{state.pattern}"), "$text-accent") + Content(f" {state.match_count:,} lines"))
         if state.ranks:
-            parts.append(Content.styled(line(f"only rank {ranges(sorted(state.ranks))}"), "$text-accent"))
+            parts.append(Content.styled(line(shown_ranks(state.ranks)), "$text-accent"))
         if state.folded:
             parts.append(Content(f"{state.hidden:,} folded" if state.hidden or not state.doing else "folding"))
         if state.remark:
             parts.append(Content.styled(line(state.remark), "$text-warning"))
         return Content(" · ").join(parts)
+
+
+def shown_ranks(ranks: frozenset[int]) -> str:
+    """Return in words which lines are shown: those of some ranks, those that name no rank, or both."""
+    numbers = sorted(ranks - {NO_RANK})
+    texts = [f"only rank {ranges(numbers)}"] if numbers else []
+    texts += ["lines without a rank"] if NO_RANK in ranks and numbers else ["only lines without a rank"] if NO_RANK in ranks else []
+    return " and ".join(texts)
 
 
 def _short(path: Path) -> str:

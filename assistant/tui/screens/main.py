@@ -31,7 +31,8 @@ from assistant.tui.frame import StatusBar, panel_keys
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.snapshot import StoreSnapshot
 from assistant.tui.widgets.conversation import Conversation, Prompt, Welcome
-from assistant.tui.widgets.panels import ApprovalsPanel, HappenedPanel, IncidentsPanel, JobsPanel, NodesPanel, Panel
+from assistant.tui.widgets.happened import HappenedPanel
+from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel, JobsPanel, NodesPanel, Panel
 from assistant.tui.widgets.tables import Completion
 from assistant.tui.words import about, short
 

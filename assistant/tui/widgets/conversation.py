@@ -16,6 +16,7 @@ from textual.widgets import Static, TextArea
 
 from assistant.agent.answer import MOST_CHARACTERS, Answer, AnswerSource
 from assistant.display import line, removed
+from assistant.overall_state import FIRST_STEPS
 from assistant.records import JobState
 from assistant.tui.commands import ArgumentValue, Takes, offers
 from assistant.tui.frame import MUTED, Plain, is_covered, link
@@ -56,8 +57,13 @@ class Welcome(Static):
         """Show what fits now."""
         if is_covered(self):
             return
-        self.examples = examples(self.app.store_snapshot, self.app.cluster_snapshot)  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
+        self.examples = examples(self.app.store_snapshot, cluster)  # type: ignore[attr-defined]
         lines = [Content.styled(INTRODUCTION, "bold"), Content.styled(line(agent_sentence(self.answers)), MUTED), Content("")]
+        if cluster is not None and not cluster.configured:
+            lines += [Content.styled("This is no cluster yet: three steps.", "$warning bold")]
+            lines += [Content(line(f"{place}. {step}")) for place, step in enumerate(FIRST_STEPS, 1)]
+            lines.append(Content(""))
         lines += [
             Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place)
             for place, example in enumerate(self.examples)

@@ -1,6 +1,6 @@
 """Panels of the first screen: titled boxes with one kind of record, and a calm sentence where there is none.
 
-They show jobs and nodes, and of the store incidents, approvals that wait, and the audit.
+They show jobs and nodes, and of the store incidents and approvals that wait; `happened` has the panel of the audit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from textual.widgets import DataTable, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from assistant.display import line, unambiguous
+from assistant.overall_state import OverallState, StateLevel
 from assistant.records import Job, NodeState
-from assistant.store import AuditRow
+from assistant.tui.first_line import overall_state
 from assistant.tui.frame import MUTED, is_covered, vi_keys
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.snapshot import ApprovalEntry, ClusterSnapshot, IncidentEntry, StoreSnapshot
 from assistant.tui.widgets.tables import Cell, Rows, TableRow
 from assistant.tui.words import INCIDENTS, JOBS, NODES, RISK_WORDS, RISKS, about, age, clock, folded, short
 
+AGES_S = 5.0
+"""Seconds after which ages are drawn anew while nothing is read; jobs are read as often."""
+MOST_SENTENCES = 3
+"""Remarks on how things stand that the panel of incidents tells; the first line has all of them."""
 _NOTHING = object()
 """Stands for what a panel has shown before it was told anything."""
 
@@ -44,7 +49,7 @@ class Panel(Vertical):
         super().__init__(id=f"panel-{self.NAME}", classes="panel")
         self.border_title = self.TITLE
         self.table = Rows(self.COLUMNS)
-        self.calm = Static(self.CALM, classes="calm")
+        self.calm = Static(line(self.CALM), classes="calm", markup=False)
         self._displayed: tuple[object, object] = (_NOTHING, _NOTHING)
 
     def compose(self) -> ComposeResult:
@@ -56,7 +61,21 @@ class Panel(Vertical):
         """Follow what the backend reads."""
         self.watch(self.app, "store_snapshot", self.look, init=False)
         self.watch(self.app, "cluster_snapshot", self.look, init=False)
+        self.set_interval(AGES_S, self._tick)
         self.look()
+
+    @property
+    def now(self) -> datetime:
+        """The time, for ages."""
+        at: datetime = self.app.backend.now()  # type: ignore[attr-defined]
+        return at
+
+    def _tick(self) -> None:
+        if not is_covered(self):
+            self.time_passed()
+
+    def time_passed(self) -> None:
+        """Draw ages anew; panels with ages of what does not change do."""
 
     def look(self) -> None:
         """Draw the panel anew from the latest snapshot."""
@@ -92,6 +111,7 @@ class Panel(Vertical):
 
 MOST = 200
 """Rows; the palette finds the others."""
+NO_CLUSTER = "No cluster yet: nobody has said where jobs run."
 
 
 class JobsPanel(Panel):
@@ -106,6 +126,9 @@ class JobsPanel(Panel):
             return
         if snapshot.at is None:
             self.count(0, calm=f"The scheduler does not answer: {short(snapshot.trouble, 200)}" if snapshot.trouble else "Asking…")
+            return
+        if not snapshot.configured:
+            self.count(0, calm=NO_CLUSTER)
             return
         jobs = snapshot.foremost[:MOST]
         self.table.show([row_of(job, snapshot.at) for job in jobs])
@@ -174,7 +197,7 @@ class NodesPanel(Panel):
             return
         if snapshot.groups != self._groups:
             self._draw(snapshot.groups)
-        self.count(len(snapshot.nodes))
+        self.count(len(snapshot.nodes), calm="" if snapshot.configured else NO_CLUSTER)
         self.set_class(bool(snapshot.trouble), "-stale")
 
     def _draw(self, groups: Mapping[tuple[NodeState, str], tuple[str, ...]]) -> None:
@@ -242,17 +265,41 @@ class IncidentsPanel(Panel):
     NAME, TITLE, CALM = "incidents", "Incidents", "Nothing is wrong."
     COLUMNS = ("", "id", "what", "state", "reason", "since", "by")
 
+    def on_mount(self) -> None:
+        """Follow what the backend reads, and whether it can read."""
+        super().on_mount()
+        for name in ("store_trouble", "kill_switch"):
+            self.watch(self.app, name, self._tick, init=False)
+
     def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show the incidents."""
-        if snapshot is not None:
-            self.table.show([incident_row(incident, snapshot.at) for incident in snapshot.incidents])
-            self.count(len(snapshot.incidents))
-            self.set_class(snapshot.unfinished > 0, "-alarming")
+        self.time_passed()
+
+    def cluster_read(self, snapshot: ClusterSnapshot | None) -> None:
+        """Say what the scheduler's answer, or its silence, comes to."""
+        self.time_passed()
+
+    def time_passed(self) -> None:
+        """Show the incidents with their ages, and how things stand where there is none."""
+        snapshot: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
+        if snapshot is None:
+            return
+        state = overall_state(self.app, self.now, self.app.backend.gap)  # type: ignore[attr-defined, arg-type]
+        self.table.show([incident_row(incident, self.now) for incident in snapshot.incidents])
+        self.count(len(snapshot.incidents), calm=calm_text(state))
+        self.set_class(state.level not in (StateLevel.WELL, StateLevel.UNKNOWN), "-alarming")
+        self.set_class(state.level is StateLevel.UNKNOWN and not state.begins, "-stale")
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the incident."""
         event.stop()
         self.post_message(OpenIncident(int(str(event.row_key.value))))
+
+
+def calm_text(state: OverallState) -> str:
+    """Return what stands where no incident is listed: that nothing is wrong only where all that can be known is known."""
+    sentences = [line(sentence) for sentence in state.sentences[:MOST_SENTENCES]]
+    return "\n".join(sentences if state.level is StateLevel.WELL or state.begins else ["No incident is listed.", *sentences])
 
 
 def incident_row(snapshot: IncidentEntry, now: datetime) -> TableRow:
@@ -315,7 +362,7 @@ class ApprovalsPanel(Panel):
         super().__init__()
         self.detail = Static("", classes="detail", markup=False)
         self._waiting: tuple[ApprovalEntry, ...] = ()
-        self._at: datetime | None = None
+        self._is_read = False
 
     def compose(self) -> ComposeResult:
         """Put what is told of one row below the list."""
@@ -325,7 +372,7 @@ class ApprovalsPanel(Panel):
     def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show what waits."""
         if snapshot is not None:
-            self._waiting, self._at = snapshot.approvals, snapshot.at
+            self._waiting, self._is_read = snapshot.approvals, True
             self._show()
             self.count(len(snapshot.approvals))
             self.set_class(bool(snapshot.approvals), "-alarming")
@@ -334,10 +381,14 @@ class ApprovalsPanel(Panel):
         """Put it into columns where they have room."""
         self._show()
 
+    def time_passed(self) -> None:
+        """Show how long each can still be answered."""
+        self._show()
+
     def _show(self) -> None:
-        if self._at is None:
+        if not self._is_read:
             return
-        at, room = self._at, room_of(self._waiting, self.scrollable_content_region.width)
+        at, room = self.now, room_of(self._waiting, self.scrollable_content_region.width)
         self.table.show([approval_row(approval, at, room) for approval in self._waiting])
         self.set_class(room is not None, "-columns")
         self._tell()
@@ -408,59 +459,3 @@ def detail_of(approval: ApprovalEntry, *, whole: bool) -> Content:
     )
     lines = [Content.styled(line(f"{name:<5}"), MUTED) + Content.styled(line(text), style) for name, text, style in facts if text]
     return Content("\n").join(lines)
-
-
-# What happened: the audit, newest first, without readings.
-
-_COLOURS = {"incident.opened": "error", "approval.asked": "accent", "diagnosis": "primary"}
-_WORDS = {"incident.opened": "noticed", "incident.event": "again", "approval.asked": "asks", "diagnosis": "found"}
-
-
-class HappenedPanel(Panel):
-    """The recent past."""
-
-    NAME, TITLE, CALM = "happened", "What happened", "Nothing has happened yet."
-    COLUMNS = ("at", "#", "what", "by")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._incidents: dict[str, int] = {}
-
-    def store_read(self, snapshot: StoreSnapshot | None) -> None:
-        """Show the rows."""
-        if snapshot is not None:
-            self._incidents = {str(row.id): row.incident for row in snapshot.happened if row.incident is not None}
-            self.table.show([audit_row(row, snapshot.at) for row in snapshot.happened])
-            self.count(len(snapshot.happened))
-
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the incident that the row is about."""
-        event.stop()
-        about = self._incidents.get(str(event.row_key.value))
-        if about is not None:
-            self.post_message(OpenIncident(about))
-
-
-def audit_row(row: AuditRow, now: datetime) -> TableRow:
-    """Return a row of the audit as a row."""
-    return TableRow(
-        str(row.id),
-        (
-            Cell(clock(row.at, now), "text-muted"),
-            str(row.incident or ""),
-            Cell(short(audit_text(row), 120), _COLOURS.get(row.what, "")),
-            Cell(short(row.by.partition("@")[0], 16), "text-muted"),
-        ),
-    )
-
-
-def audit_text(row: AuditRow) -> str:
-    """Return what a row of the audit says, in words."""
-    if row.what == "incident.state":
-        return f"{row.outcome}: {row.why}" if row.why else row.outcome
-    if row.what == "approval.answered":
-        return f"{'allowed' if row.outcome == 'allow' else 'refused'}: {row.preview}"
-    if row.what == "outcome":
-        return f"done: {row.preview}" if row.outcome == "ok" else f"failed: {row.preview}: {row.outcome}"
-    word = _WORDS.get(row.what, row.what.replace(".", " ").replace("_", " "))
-    return f"{word}: {row.preview or row.why}".rstrip(": ")
