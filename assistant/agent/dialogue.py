@@ -258,6 +258,30 @@ class Dialogue:
             listed_kind=kind if rows else self.listed_kind,
         )
 
+    def only_subject(self) -> Dialogue:
+        """Return the state with nothing but what was spoken of last."""
+        return Dialogue(
+            jobs=self.jobs[:1] if self.subject == "job" else (),
+            nodes=self.nodes if self.subject == "node" else (),
+            incident=self.incident if self.subject == "incident" else None,
+        )
+
+    def spoken(self, request: QuestionRequest) -> Dialogue:
+        """Return the state after an order that came to nothing: what it named is what `it` is next."""
+        names = request.names
+        jobs, nodes = names.jobs or tuple(filter(None, [request.job])), names.nodes or request.nodes
+        incident = names.incidents[0] if names.incidents else request.incident
+        subject = "job" if jobs else "node" if nodes else "incident" if incident is not None else self.subject
+        return replace(
+            self,
+            jobs=tuple(dict.fromkeys([*jobs, *self.jobs]))[:5],
+            nodes=nodes or self.nodes,
+            incident=incident if incident is not None else self.incident,
+            subject=subject,
+            pending="",
+            options=(),
+        )
+
 
 def _has(request: QuestionRequest, kind: str) -> bool:
     return {"job": bool(request.job), "node": bool(request.nodes), "incident": request.incident is not None}.get(kind, False)

@@ -30,6 +30,8 @@ from assistant.agent.dialogue import (
     shown_source,
     variants,
 )
+from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.tell_orders import order_told
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.errors import ConfigError
@@ -47,6 +49,9 @@ LEAST = 0.08
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
+VERB_SAYS = 0.95
+"""How sure a verb with its own kind of thing makes."""
+POINTERS = frozenset("it that this them they these those one him her there".split())
 _SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
 """Where words that nothing knows end up: never offered, and taken only when it is sure."""
 NEAR = 0.4
@@ -114,15 +119,18 @@ class SemanticAgent:
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
+        order = self._order(names)
+        if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
+            return self._without_proposal(order, words, names, inventory, trusted=trusted, listener=listener)
         intent = follow_up(words, names, self.state)
-        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names)
+        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
         request = _filled(
             QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
         )
         turn = RecoveringTurn(
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
-        back = self._asks_back(request, choices, inventory)
+        back = self._unsure_of_change(request, order, choices) or self._asks_back(request, choices, inventory)
         if back is not None:
             self.state = replace(self.state, pending=request.intent if back.options[:1] != ("help",) else "", options=back.options)
             return back
@@ -146,12 +154,48 @@ class SemanticAgent:
 
     def orders(self, names: Names) -> bool:
         """Tell whether a question may ask for a change, by its own words."""
-        wishes = CHANGING | {"plan", "approve"}
-        return sum(choice.probability for choice in self._choices(names) if choice.intent in wishes) >= ORDERED
+        wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
+        if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
+            return False
+        return sum(choice.probability for choice in self._choices(names, order) if choice.intent in wishes) >= ORDERED
 
-    def _choices(self, names: Names) -> Sequence[IntentChoice]:
+    def _order(self, names: Names) -> OrderReading:
+        """Return what a question orders; a bare number may be a job."""
+        return read_order(self._spelling.mended(names.masked).replace("{number}", "{job}"), self.state.subject)
+
+    def _without_proposal(
+        self, order: OrderReading, words: str, names: Names, inventory: NameInventory, *, trusted: bool, listener: Listener | None
+    ) -> Answer:
+        """Answer an order that forbids something, or whose verb Nightshift has no change for."""
+        intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
+        request = QuestionRequest(intent, words, names)
+        if order.object_word in POINTERS and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
+            request = completed(request, names, self.state.only_subject())
+        turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
+        if listener is not None:
+            listener("")
+        lines = list(order_told(turn, order))
+        self.state = self.state.spoken(request)
+        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
+
+    def _unsure_of_change(self, request: QuestionRequest, order: OrderReading, choices: Sequence[IntentChoice]) -> Answer | None:
+        """Return the question whether a change is meant, where the verb of a sentence is none that stands for it."""
+        if request.intent not in CHANGING or fits_change(order, request.intent, _learned_stems(request.intent)):
+            return None
+        second = next((choice.intent for choice in choices[1:] if choice.intent not in _SAYS_LITTLE | CHANGING), "help")
+        options = (_reading(request.intent, request), _reading(second, request))
+        verb = f"{order.verb!r} is no order that I know" if order.verb else "No change is named there that I know"
+        return _back(request, f"{verb}; nothing is proposed. Did you mean: {options[0]}? Or: {options[1]}?", options)
+
+    def _choices(self, names: Names, order: OrderReading) -> Sequence[IntentChoice]:
         """Return the readings; who asks whether a node is back does not ask to put it back."""
         readings, out = self._readings(names), excluded_intents(names.masked)
+        if order.kind is OrderKind.SERVED and order.change not in out:
+            # the verb and its object say more than the sentence as a whole
+            return [
+                IntentChoice(order.change, VERB_SAYS),
+                *(row for row in readings if row.intent not in {order.change, *CHANGING}),
+            ]
         remaining = [choice for choice in readings if choice.intent not in out]
         total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
         return (
@@ -195,6 +239,11 @@ class SemanticAgent:
         text = cited.value if isinstance(cited.value, str) else _pretty(cited.value)
         body = cut_text(cited.error or text, MOST_SHOWN)
         return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
+
+
+@cache
+def _learned_stems(intent: str) -> frozenset[str]:
+    return stems_of(intents()[intent].says)
 
 
 @cache
