@@ -8,14 +8,12 @@ is taken out of scheduling. knowledge/verbs.toml says which verb with which kind
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
 from typing import NamedTuple
 
+from assistant.agent.verbs import base_of, is_verb, verbs
 from assistant.agent.words import stem
-from assistant.content.reading import build, knowledge_file, read_toml
 
 
 class OrderKind(StrEnum):
@@ -48,59 +46,6 @@ class OrderReading(NamedTuple):
     """What Nightshift does, or does not, in that respect: a predicate."""
 
 
-@dataclass(frozen=True)
-class _Change:
-    objects: tuple[str, ...]
-    verbs: str
-    does: str
-
-
-@dataclass(frozen=True)
-class _Unserved:
-    verbs: str
-    does: str
-    objects: tuple[str, ...] = ()
-    """Empty: for any thing."""
-
-
-@dataclass(frozen=True)
-class _VerbFile:
-    change: Mapping[str, _Change]
-    kinds: Mapping[str, str]
-    unserved: tuple[_Unserved, ...]
-    nearest: Mapping[str, str]
-    nouns: Mapping[str, str]
-
-
-class _Verbs(NamedTuple):
-    change: Mapping[str, tuple[frozenset[str], frozenset[str], str]]
-    unserved: Sequence[tuple[frozenset[str], frozenset[str], str]]
-    kinds: Mapping[str, frozenset[str]]
-    nouns: Mapping[str, str]
-    nearest: Mapping[str, str]
-    power: str
-    """What Nightshift does not do to the power of a thing."""
-
-
-@cache
-def _verbs() -> _Verbs:
-    path = knowledge_file("verbs.toml", None)
-    file = build(_VerbFile, read_toml(path), path)
-    return _Verbs(
-        {name: (frozenset(row.verbs.split()), frozenset(row.objects), row.does) for name, row in file.change.items()},
-        [(frozenset(row.verbs.split()), frozenset(row.objects), row.does) for row in file.unserved],
-        {name: frozenset(words.split()) for name, words in file.kinds.items()},
-        {word: kind for kind, words in file.nouns.items() for word in words.split()},
-        file.nearest,
-        next(row.does for row in file.unserved if "reboot" in row.verbs),
-    )
-
-
-def nearest_for(kind: str) -> str:
-    """Return what can be had for a kind of thing: a sentence about Nightshift."""
-    return _verbs().nearest.get(kind) or _verbs().nearest["other"]
-
-
 _CONTRACTIONS = (
     (re.compile(r"\b(?:won't|wont)\b"), "will not"),
     (re.compile(r"\b(?:can't|cant|cannot)\b"), "can not"),
@@ -112,7 +57,8 @@ _CONTRACTIONS = (
     (re.compile(r"\bnot any ?more\b|\bno (?:longer|more)\b(?! (?:jobs?|work|runs?|trainings?|tasks?|workloads?))"), "no longer"),
 )
 _EXCEPTED = re.compile(
-    r"\b(?:except|excluding|other than|apart from|save|(?:all|everything|anything|any|every\w*) but|besides)(?: for)? (?:the |job |node )*\{(job|node|incident)\}"
+    r"\b(?:except|excluding|other than|apart from|save|(?:all|everything|anything|any|every\w*) but|besides)"
+    r"(?: for)? (?:the |job |node )*\{(job|node|incident)\}"
 )
 _CONSTRAINT = re.compile(r"(?:,|\bbut)? ?(?:but |and )?not (?=(?:on|with|using) )|, ?(?=without )")
 _BREAK = re.compile(r"[,;.!?]+|\s[-:]+\s|\b(?:but|then|because|as long as|so that|until|unless|while|yet)\b")
@@ -124,15 +70,16 @@ _ASKS = re.compile(
 )
 _LEADER = re.compile(
     r"^(?:please|pls|kindly|hey|hi|hello|ok|okay|so|now|just|well|also|and|or|um|alright|right|yes|sure|nightshift|tonight|today"
-    r"|for (?:now|the moment|today|tonight)|better|rather|would you mind|(?:can|could|would|will) (?:you|we|somebody|someone|anybody)(?: please)?"
+    r"|for (?:now|the moment|today|tonight)|better|rather|would you mind"
+    r"|(?:can|could|would|will) (?:you|we|somebody|someone|anybody)"
     r"|how about|what about|let us|go ahead(?: and)?|try to|be sure to|remember to|feel free to|i would like"
     r"|(?:i|we) (?:want|need|would like|wish|order|beg|ask|told)(?: (?:you|nightshift|somebody|someone))?(?: to)?|want you to"
     r"|make (?:sure|certain)(?: that)?|ensure(?: that)?|see to it(?: that)?|i said|(?:you|we|somebody|someone) (?:can|could|may|"
     r"should|must|need to|have to|shall)|time to|it is time to|the best is to)\b\s*"
 )
 _NEGATED = re.compile(
-    r"^(?:(?:you |we |somebody |let us )?(?:do|must|should|shall|may|can|could|would|will|need|might|better|had better) not|not|never"
-    r"|nobody|nothing|none|neither|nor|(?:i|we) do not (?:want|wish|like)(?: (?:you|anybody|anyone|nightshift))?(?: to)?"
+    r"^(?:(?:you |we |somebody |let us )?(?:do|must|should|shall|may|can|could|would|will|need|might|(?:had )?better) not"
+    r"|not|never|nobody|nothing|none|neither|nor|(?:i|we) do not (?:want|wish|like)(?: (?:you|anybody|anyone|nightshift))?(?: to)?"
     r"|in no case|under no circumstances|by no means)\b\s*(?:(?:please|ever|just|yet|now|even|to|be|get|is|gets|may|must|"
     r"should|shall|can|will|you|anybody|anyone)\b\s*)*"
 )
@@ -142,15 +89,10 @@ _MODAL = re.compile(
     r"|(?:is|are) (?:not )?to be|is|are|was|were|did|does|do|will|would|has|have|had|stays?|remains?|keeps?)\b\s*(?P<rest>.*)$"
 )
 _DENIED_STATE = re.compile(
-    r"^(?:nobody|nothing|none(?: of \w+)?|neither)\s+(?:is|are|was|were|did|does|do|has|have|had|happened|will|would|else)\b(?! to\b)"
+    r"^(?:nobody|nothing|none(?: of \w+)?|neither)\s+(?:is|are|was|were|did|does|do|has|have|had|happened"
+    r"|will|would|else)\b(?! to\b)"
 )
 _ENSURED = re.compile(r"\b(?:make (?:sure|certain)|ensure|see to it)\b")
-_IRREGULAR = {
-    "left": "leave", "kept": "keep", "taken": "take", "done": "do", "brought": "bring", "held": "hold", "shut": "shut", "put": "put",
-    "spun": "spin", "begun": "begin", "given": "give", "thrown": "throw", "withdrawn": "withdraw", "shot": "shoot", "let": "let",
-    "withheld": "withhold", "redone": "redo", "undone": "undo", "rerun": "rerun", "run": "run", "reran": "rerun", "wiped": "wipe",
-    "frozen": "freeze", "written": "write", "sent": "send", "bought": "buy",
-}  # fmt: skip
 _MANY = frozenset({"everything", "all", "anything", "both"})
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
@@ -197,7 +139,7 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
 
 
 def _restarts(text: str) -> bool:
-    return any(word in _verbs().change["recover"][0] for word in _WORD.findall(text))
+    return any(word in verbs().change["recover"][0] for word in _WORD.findall(text))
 
 
 def fits_change(reading: OrderReading, intent: str, learned: frozenset[str]) -> bool:
@@ -209,10 +151,10 @@ def fits_change(reading: OrderReading, intent: str, learned: frozenset[str]) -> 
         learned: Stems of the words of known sentences that ask for it.
     """
     if reading.kind is OrderKind.SERVED:
-        return reading.change == intent or (not reading.object_kind and reading.verb in _verbs().change[intent][0])
+        return reading.change == intent or (not reading.object_kind and reading.verb in verbs().change[intent][0])
     if reading.kind is not OrderKind.OPEN:
         return False
-    known = _verbs()
+    known = verbs()
     is_verb = not reading.verb or reading.verb in known.kinds["light"] or stem(reading.verb) in learned
     is_thing = reading.object_kind != "other" or stem(reading.object_word) in learned
     return is_verb and is_thing
@@ -232,17 +174,10 @@ def _clauses(text: str) -> Iterator[str]:
         for match in _JOIN.finditer(part):
             behind = _without_leaders(part[match.end() :])
             first = _WORD.match(behind)
-            if first and (_NEGATED.match(behind) or _is_verb(first.group())):
+            if first and (_NEGATED.match(behind) or is_verb(first.group())):
                 yield part[start : match.start()]
                 start = match.end()
         yield part[start:]
-
-
-@cache
-def _is_verb(word: str) -> bool:
-    known = _verbs()
-    named = any(word in verbs for verbs, _, _ in (*known.change.values(), *known.unserved))
-    return named or any(word in known.kinds[kind] for kind in ("light", "read", "touch", "leave", "spare", "work"))
 
 
 def _clause(clause: str, it: str) -> OrderReading:
@@ -274,9 +209,9 @@ def _clause(clause: str, it: str) -> OrderReading:
     verb = words[0]
     if not negated and verb != (_WORD.findall(text) or [""])[0] and text.split()[0].endswith("ed"):
         return OrderReading(OrderKind.OPEN)  # `drained nodes` orders nothing
-    if negated and verb in _verbs().kinds["read"]:
+    if negated and verb in verbs().kinds["read"]:
         return OrderReading(OrderKind.STATEMENT)
-    if negated and weak and not (_is_verb(verb) or is_named or verb in ("yet", "now", "on", "so")):
+    if negated and weak and not (is_verb(verb) or is_named or verb in ("yet", "now", "on", "so")):
         return OrderReading(OrderKind.STATEMENT)
     return _governed(words, text, it, negated=negated)
 
@@ -284,28 +219,16 @@ def _clause(clause: str, it: str) -> OrderReading:
 def _words(text: str) -> list[str]:
     """Return the words of a clause, its first one as a verb of the inventory where it is a form of one."""
     words = _WORD.findall(text)
-    return [_base(words[0]), *words[1:]] if words else []
-
-
-def _base(word: str) -> str:
-    """Return the verb of which a word is a form: `restarted`, `killing`, `left`; other words as they are."""
-    if _is_verb(word):
-        return word
-    forms = [_IRREGULAR.get(word, "")]
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) > len(ending) + 2:
-            root = word.removesuffix(ending)
-            forms += [root, f"{root}e", root[:-1] if root[-1:] == root[-2:-1] else ""]
-    return next((form for form in forms if form and _is_verb(form)), word)
+    return [base_of(words[0]), *words[1:]] if words else []
 
 
 def _is_noun(words: Sequence[str]) -> bool:
     """Tell whether a clause begins with a thing: a word that is a verb as well is one only beside what it names."""
     if words[:1] == ["log"] and words[1:2] and words[1] in ("in", "into", "on", "onto"):
         return False
-    if words[0] not in _verbs().nouns:
+    if words[0] not in verbs().nouns:
         return False
-    return not _is_verb(words[0]) or (len(words) > 2 and words[1].startswith("{") and bool(_MODAL.match(" ".join(words))))
+    return not is_verb(words[0]) or (len(words) > 2 and words[1].startswith("{") and bool(_MODAL.match(" ".join(words))))
 
 
 def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
@@ -314,9 +237,9 @@ def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
     if _forbids_work(rest, it):
         return OrderReading(OrderKind.SERVED, "no", "cordon", "node")
     kind, word = _thing(["", *rest], it)
-    verbs = _verbs()
-    denies = any(stem(part) in {stem(verb) for verb in named} for part in rest for named, _, _ in verbs.change.values())
-    if not rest or denies or set(rest) & verbs.kinds["touch"] or any(part.endswith("ing") for part in rest):
+    known = verbs()
+    denies = any(stem(part) in {stem(verb) for verb in named} for part in rest for named, _, _ in known.change.values())
+    if not rest or denies or set(rest) & known.kinds["touch"] or any(part.endswith("ing") for part in rest):
         return OrderReading(OrderKind.HOLD, "no", "", kind, word)
     return OrderReading(OrderKind.STATEMENT)
 
@@ -348,7 +271,7 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
 
 def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> OrderReading:
     """Return what the first word orders of the thing behind it."""
-    known, verb = _verbs(), words[0]
+    known, verb = verbs(), words[0]
     kind, word = _thing(words, it)
     if negated:
         if _forbids_work(words, it):
@@ -361,7 +284,7 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
         return (
             OrderReading(OrderKind.SERVED, behind[0], "cordon", "node")
             if work
-            else OrderReading(OrderKind.HOLD, behind[0], _change_of(_base(behind[0])), *_thing(behind, it))
+            else OrderReading(OrderKind.HOLD, behind[0], _change_of(base_of(behind[0])), *_thing(behind, it))
         )
     if len(words) > 1 and words[1] in ("nothing", "not") and (verb in known.kinds["light"] or verb in known.kinds["touch"]):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
@@ -372,9 +295,7 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
     if verb in ("wait", "hold") and (not kind or "with" in words):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb == "log" and len(words) > 1 and words[1] in ("in", "into", "on", "onto"):
-        return OrderReading(
-            OrderKind.UNSERVED, "log in", "", kind, word, next(d for verbs, _, d in known.unserved if "ssh" in verbs)
-        )
+        return OrderReading(OrderKind.UNSERVED, "log in", "", kind, word, known.shell)
     if len(words) > 1 and words[1] in ("of", "in", "for") and verb != "get":
         return OrderReading(OrderKind.OPEN)  # a noun, as in `backup of {job}`
     reading = _served(verb, kind, word, words)
@@ -383,16 +304,16 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
 
 
 def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReading:
-    known, light = _verbs(), verb in _verbs().kinds["light"]
+    known, light = verbs(), verb in verbs().kinds["light"]
     is_named = any(part.startswith("{") or part in _DETERMINERS or known.nouns.get(part) == "pointer" for part in words[1:])
-    if verb in known.kinds["noun"] and len(words) > 2 and kind not in ("job", "node") and words[1] not in _DETERMINERS:
-        if words[2] in ("of", "for", "in") or not is_named:
-            return OrderReading(OrderKind.OPEN)
+    is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
+    if is_compound and verb in known.kinds["noun"] and kind not in ("job", "node"):
+        return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu", "other"):
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, known.power)
     if kind == "cordon" and verb in known.change["cancel"][0] | known.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
-    families = {name: (objects, does) for name, (verbs, objects, does) in known.change.items() if verb in verbs}
+    families = {name: (objects, does) for name, (names, objects, does) in known.change.items() if verb in names}
     for name, (objects, does) in families.items():
         if kind in ("", *objects) or (kind == "incident" and word in ("it", "that", "this")):
             many = word in _MANY or (word.endswith("s") and word in known.nouns)
@@ -404,12 +325,12 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
             return OrderReading(OrderKind.SERVED, verb, name, kind, word, does)
     if not kind and (not word or light):
         return OrderReading(OrderKind.OPEN, verb)
-    for verbs, objects, does in known.unserved:
-        if verb in verbs and (not objects or kind in objects or not kind) and (is_named or verb not in known.kinds["adjective"]):
+    for names, objects, does in known.unserved:
+        if verb in names and (not objects or kind in objects or not kind) and (is_named or verb not in known.kinds["adjective"]):
             return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, does)
-    if not families and not light and is_named and kind in ("job", "node", "gpu", "incident"):
-        for verbs, _, does in known.unserved:
-            if verb in verbs:
+    if not families and not light and verb not in known.kinds["work"] and is_named and kind in ("job", "node", "gpu", "incident"):
+        for names, _, does in known.unserved:
+            if verb in names:
                 return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, does)
     if families and kind and is_named and not light:
         does = " and ".join(does for _, does in families.values())
@@ -418,19 +339,19 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
 
 
 def _change_of(verb: str) -> str:
-    return next((name for name, (verbs, _, _) in _verbs().change.items() if verb in verbs or stem(verb) in map(stem, verbs)), "")
+    return next((name for name, (names, _, _) in verbs().change.items() if verb in names or stem(verb) in map(stem, names)), "")
 
 
 def _gerund(words: Sequence[str]) -> int:
     """Return the place of a verbal noun right behind a verb, 0 where there is none."""
     place = 2 if len(words) > 2 and words[1] in ("from", "with") else 1
-    is_there = len(words) > place and words[place].endswith("ing") and words[place] not in _verbs().nouns
+    is_there = len(words) > place and words[place].endswith("ing") and words[place] not in verbs().nouns
     return place if is_there else 0
 
 
 def _leaves(words: Sequence[str]) -> bool:
     """Tell whether a thing is to be left as it is: `leave it alone`, `let it run`, `keep it running`."""
-    kinds, rest = _verbs().kinds, set(words[1:])
+    kinds, rest = verbs().kinds, set(words[1:])
     if words[0] not in kinds["leave"] or rest & kinds["leave_not"]:
         return False
     return bool(rest & kinds["leave_as"]) or (words[0] == "leave" and len(words) > 1)
@@ -438,7 +359,7 @@ def _leaves(words: Sequence[str]) -> bool:
 
 def _forbids_work(words: Sequence[str], it: str) -> bool:
     """Tell whether what is forbidden is that jobs come to a node."""
-    kinds = _verbs().kinds
+    kinds = verbs().kinds
     if "{job}" in words or not ("{node}" in words or (it == "node" and set(words) & {"it", "there", "that", "this", "them"})):
         return False
     works = {stem(word) for word in words} & {stem(verb) for verb in kinds["work"]}
@@ -450,7 +371,7 @@ def _forbids_work(words: Sequence[str], it: str) -> bool:
 
 def _thing(words: Sequence[str], it: str) -> tuple[str, str]:
     """Return the kind of the thing that the first word governs, and its word: the last known noun before a preposition."""
-    nouns, kind, name = _verbs().nouns, "", ""
+    nouns, kind, name = verbs().nouns, "", ""
     for place, word in enumerate(words[1:], 1):
         if word in _PREPOSITIONS:
             if place == 1 and word in _TOWARDS:

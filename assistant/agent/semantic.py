@@ -5,19 +5,13 @@ Whether a sentence is an order or a question excludes what it cannot ask for, wh
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, cut_text, one_line, question_of
+from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.dialogue import (
     Dialogue,
@@ -26,18 +20,17 @@ from assistant.agent.dialogue import (
     choose_option,
     completed,
     follow_up,
-    resolve_pointers,
     shown_source,
-    variants,
 )
+from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.moods import CHANGING, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.pointers import resolve_pointers, variants
 from assistant.agent.tell_orders import order_told
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
-from assistant.errors import ConfigError
 from assistant.gate import Gate
 from assistant.ports import Clock
-from assistant.private_files import open_private, private_folder
 
 MODE = "semantic"
 SURE = 0.42
@@ -356,129 +349,3 @@ def _pretty(value: object) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-# Conversations without a language model that outlive the process: what was spoken of, in the file of those with one.
-
-logger = logging.getLogger(__name__)
-
-KEPT_TALKS = 40
-MOST_KEPT = 200_000
-"""Characters of the sources of one conversation that are kept; what is longer is looked up again when it is asked for."""
-_TABLE = "CREATE TABLE IF NOT EXISTS spoken (thread TEXT PRIMARY KEY, turn INTEGER NOT NULL, state TEXT NOT NULL)"
-
-
-def recall(path: Path, thread: str) -> Dialogue:
-    """Return what was spoken of in a conversation; nothing where there is none, or where it cannot be read any more."""
-    if not path.exists():
-        return Dialogue()
-    try:
-        with closing(sqlite3.connect(path, timeout=5.0)) as file:
-            row = file.execute("SELECT state FROM spoken WHERE thread = ?", [thread]).fetchone()
-        return _from_record(json.loads(row[0])) if row is not None else Dialogue()
-    except (sqlite3.Error, ValueError, TypeError, KeyError):
-        # a conversation is worth less than an answer
-        return Dialogue()
-
-
-def keep(path: Path, thread: str, state: Dialogue) -> None:
-    """Keep what was spoken of; of all conversations the newest. Where it cannot be kept the answer was given all the same."""
-    try:
-        private_folder(path.parent)
-        os.close(open_private(path, os.O_RDWR))
-        with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
-            file.execute(_TABLE)
-            turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
-            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_to_record(state))])
-            file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
-    except (sqlite3.Error, OSError, ConfigError) as error:
-        logger.warning("this conversation is not kept in %s: %s", path, error)
-
-
-def _to_record(state: Dialogue) -> dict[str, Any]:
-    record = asdict(state)
-    room = MOST_KEPT
-    for source in record["sources"]:
-        room -= len(json.dumps(source["value"], default=str))
-        if room < 0:
-            source["value"], source["error"] = None, "it was too long to be kept; ask again to see it"
-    return record
-
-
-def _from_record(record: dict[str, Any]) -> Dialogue:
-    rows = {name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed")}
-    sources = tuple(AnswerSource(**source) for source in record["sources"])
-    return Dialogue(**{**record, **rows, "sources": sources})
-
-
-CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
-"""Intents that propose a change."""
-
-
-_GREETS = r"(?:(?:please|pls|ok|okay|so|and|but|now|hi|hey|hello|also|then|well|just|sorry)\b[ ,.!]*)*"
-
-
-_ASKS = re.compile(
-    rf"{_GREETS}(?:(?:since|by|under|for|from|at|on|in|to|of|with|until|till|through) )?"
-    r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where|whose|whom"
-    r"|do (?:i|we|you|they|the)|am i|(?:can|may|must|should|shall) (?:i|we))\b",
-    re.IGNORECASE,
-)
-
-
-_POLITE = r"(?:(?:can|could|would|will) (?:you|we|somebody|someone)\b|would you mind|how about)"
-
-
-_ORDERS = re.compile(
-    rf"{_GREETS}(?:{_POLITE}|(?!(?:any|all|no|still|already)\b)\w+ (?:\w+ )?"
-    r"(?:the |job |node |on )*(?:\{\w+\}|(?:it|this|that)\b)(?!\s+\w+ing))",
-    re.IGNORECASE,
-)
-"""`restart 4821?` may be an order; `node07 again??` and `restart step for 4821?` are none."""
-
-
-_RESTARTS = re.compile(
-    rf"{_GREETS}(?:(?:can|could|would|will) you (?:please |kindly )?|let us |let's |i (?:want|need|would like) (?:you )?(?:to )?)?"
-    r"(?:(?:re-?)?(?:start|run|launch|submit|queue|sume|cover|vive|try)|continue|bring|kick|get|put) (?:up |off )?(?:the )?"
-    r"(?:job |run |training )?\{job\}(?!'s)",
-    re.IGNORECASE,
-)
-"""An order that may name a checkpoint, and asks for none."""
-
-
-_CHECKPOINTS = frozenset({"checkpoints", "newest_checkpoint", "plan"})
-
-
-_RULE_WORDS = (
-    r"(?:rules?|instructions?|polic(?:y|ies)|limits?|limitations?|restrictions?|guidelines?|safeguards?|safety|guard ?rails?"
-    r"|prompts?|approvals?|permissions?)"
-)
-
-
-_LIFTS = re.compile(
-    rf"\b(?:ignore|forget|disregard|bypass|circumvent|override|overrule|suspend|drop|skip)\b (?:\w+ ){{0,3}}{_RULE_WORDS}\b"
-    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.{0, 200}\b(?:apply|now|any ?more|for you)\b"
-    r"|\byou(?: are|'re|r) (?:now |hereby |from now on )*(?:in (?:the )?)?(?:act|acting|admin|root|god|developer|debug|unrestricted"
-    r"|unlimited|autonomous|jailbroken?|dan)\b(?: mode)?"
-    r"|\b(?:enter|switch (?:yourself )?(?:in)?to|go (?:in)?to|change (?:in)?to) (?:act|admin|root|god|developer|free) mode\b"
-    r"|^\W*(?:system|admin|administrator|root|developer)(?: (?:message|prompt|override|note|notice))?\s*[:>\]]",
-    re.IGNORECASE,
-)
-"""Words that would take a rule away, or claim to speak with more authority than who asks has."""
-
-
-def lifts_rules(sentence: str) -> bool:
-    """Tell whether a sentence tries to talk the rules away; who asks about them does not."""
-    return bool(_LIFTS.search(sentence)) and not _ASKS.match(sentence)
-
-
-def excluded_intents(sentence: str) -> frozenset[str]:
-    """Return the intents that a sentence cannot have: who asks whether a node is back does not ask to put it back.
-
-    Args:
-        sentence: With `{job}`, `{node}` in place of names.
-    """
-    marked = sentence.rstrip().endswith("?")
-    if _ASKS.match(sentence) or (marked and not _ORDERS.match(sentence)):
-        return CHANGING | {"approve"} if marked else CHANGING
-    return _CHECKPOINTS if _RESTARTS.match(sentence) else frozenset()

@@ -7,7 +7,8 @@ from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading, nearest_for
+from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading
+from assistant.agent.verbs import nearest_for
 from assistant.nodeset import fold
 from assistant.policy import Mode
 
@@ -63,7 +64,8 @@ def _waiting(rows: Sequence[Mapping[str, Any]], things: str, mark: str) -> Itera
     if not rows:
         yield f"Nothing waits for a yes{about} {mark}."
     for row in rows[:MOST_WAITING]:
-        yield f"Approval {row['approval']} still waits{about} {mark}; answer it with no on its own card: {one_line(row['change'], 160)}"
+        change = one_line(row["change"], 160)
+        yield f"Approval {row['approval']} still waits{about} {mark}; answer it with no on its own card: {change}"
     if len(rows) > MOST_WAITING:
         yield f"… and {len(rows) - MOST_WAITING} more wait {mark}."
 
