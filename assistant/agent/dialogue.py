@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
+from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, command_text, harmless, one_line
 from assistant.agent.chooser import intents
 from assistant.agent.words import NameInventory, Names
 from assistant.display import line
@@ -100,6 +100,24 @@ class QuestionTurn:
         self.kind = AnswerKind.PROPOSAL if proposal.approval is not None else AnswerKind.REFUSED
         return proposal
 
+    def propose_text(
+        self, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None = None, instead: str = ""
+    ) -> str:
+        """Put a change before a person, as `propose` does, and return how that is told."""
+        proposal = self.propose(tool, arguments, why=why, incident=incident, instead=instead)
+        if proposal.approval is not None:
+            heading = "Proposed, not done" if not proposal.joined else "This waits already, and nothing new is proposed"
+            return f"{heading}: {command_text(proposal.preview)}\n  {answered_by(proposal.approval, proposal.digest)}"
+        if proposal.why_not:
+            would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
+            return f"Not even proposed: {proposal.why_not}{would}"
+        return f"Done, after a person said yes: {command_text(proposal.preview)}"
+
+
+def answered_by(approval: int, digest: str) -> str:
+    """Return how a person answers, and the digest of the commands that they answer to."""
+    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
+
 
 def put_before_person(
     gate: Gate, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None, instead: str, trusted: bool
@@ -119,7 +137,7 @@ def put_before_person(
             )
         standing = _standing(gate, tool, arguments)
         if standing is not None:
-            return _waiting(gate, tool, arguments, standing)
+            return replace(_waiting(gate, tool, arguments, standing), joined=True)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:
         return _waiting(gate, tool, arguments, parked.approval)
@@ -143,12 +161,25 @@ def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int)
     return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
 
 
+_TARGETS = {
+    "cancel_job": ("job",),
+    "cordon_node": ("node",),
+    "uncordon_node": ("node",),
+    "resubmit_job": ("job", "checkpoint", "exclude", "skip_from_step", "skip_to_step"),
+}
+"""Arguments by which a change that waits already is the same, whoever asked for it."""
+
+
 def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:
-    """Return the approval of the same change where the agent has put it before a person already."""
+    """Return the approval of the same change where it was put before a person already, by whomever."""
     checked = find_tool(tool).checked(arguments)
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
-    approvals = (row["approval"] for row in waiting or () if (row["by"], row["tool"], row["arguments"]) == (BY, tool, checked))
-    return next(approvals, None)
+    for row in waiting or ():
+        wanted = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
+        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool == "cancel_job" else tuple(checked)
+        if wanted and names and all(wanted.get(name) == checked.get(name) for name in names):
+            return int(row["approval"])
+    return None
 
 
 def made_harmless(value: Any) -> Any:
@@ -228,6 +259,8 @@ class Dialogue:
     listed: tuple[str, ...] = ()
     """Rows of the last list, for `the second one`."""
     listed_kind: str = ""
+    approvals: tuple[int, ...] = ()
+    """Changes that the last answer put before a person."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -256,6 +289,7 @@ class Dialogue:
             subject=subject or next(iter(alone), "") or self.subject,
             listed=rows or self.listed,
             listed_kind=kind if rows else self.listed_kind,
+            approvals=tuple(filter(None, (proposal.approval for proposal in turn.proposals))),
         )
 
     def only_subject(self) -> Dialogue:

@@ -75,3 +75,16 @@ def excluded_intents(sentence: str) -> frozenset[str]:
     if _ASKS.match(sentence) or (marked and not _ORDERS.match(sentence)):
         return CHANGING | {"approve"} if marked else CHANGING
     return _CHECKPOINTS if _RESTARTS.match(sentence) else frozenset()
+
+
+_AGREES = re.compile(
+    r"(?:(?:ok|okay|yes|yep|yeah|sure|fine|alright|please|and)[,. ]+)*(?:yes|yep|yeah|y|sure|ok|okay|go ahead|go for it|please do"
+    r"|(?:allow|approve|permit|do|confirm|grant)(?: (?:it|that|this|so))?|allowed|approved|confirmed|proceed|agreed|granted"
+    r"|make it so)[.! ]*",
+    re.IGNORECASE,
+)
+
+
+def agrees(sentence: str) -> bool:
+    """Tell whether a whole sentence is a yes to what waits."""
+    return _AGREES.fullmatch(sentence) is not None

@@ -100,7 +100,7 @@ _NOT = re.compile(r"\b(?:not|never|no longer|nobody|nothing|none|neither|nor|wit
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z'_-]*[a-z]|[a-z]")
 _PREPOSITIONS = frozenset(
     "on of in for from to with by at under into onto over without after before until across between among against "
-    "because via within through as than since during about".split()
+    "if when once unless while whenever because via within through as than since during about".split()
 )
 _TOWARDS = frozenset({"to", "into", "onto", "on", "in", "with", "at", "about"})
 _SKIPPED = frozenset(
@@ -131,11 +131,16 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
     if excepted and (excepted[1] != "node" or not _restarts(text)):
         return OrderReading(OrderKind.HOLD, "except", "", excepted[1], f"{{{excepted[1]}}}")
     text = _CONSTRAINT.sub(lambda match: " without " if "not" in match.group() else " ", text)
-    slot = next((kind for kind in ("job", "node", "incident") if f"{{{kind}}}" in text), "")
-    it = slot or it
+    it = _spoken_before(text) or it
     readings = [_clause(clause, it) for clause in _clauses(text)]
     order = list(OrderKind)
     return min(readings, key=lambda reading: order.index(reading.kind), default=OrderReading(OrderKind.OPEN))
+
+
+def _spoken_before(text: str) -> str:
+    """Return the kind of the name that stands before the first pronoun of a sentence."""
+    slot, pronoun = re.search(r"\{(job|node|incident)\}", text), re.search(r"\b(?:it|that|this|them|they)\b", text)
+    return slot[1] if slot and (pronoun is None or slot.start() < pronoun.start()) else ""
 
 
 def _restarts(text: str) -> bool:
@@ -379,6 +384,8 @@ def _thing(words: Sequence[str], it: str) -> tuple[str, str]:
             if not kind and place > 1 and name == "" and word in _TOWARDS:
                 continue
             break
+        if word in ("{span}", "{n}", "{text}"):
+            continue
         found = word.strip("{}") if word.startswith("{") else nouns.get(word.removesuffix("'s"), "")
         if found == "pointer":
             if not kind:

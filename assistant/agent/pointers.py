@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from assistant.agent.dialogue import Dialogue
+from assistant.agent.restart_wishes import begins_before
 from assistant.agent.words import NameInventory, Names
 
 SHORT = 6
@@ -52,7 +53,7 @@ def resolve_pointers(names: Names, dialogue: Dialogue, inventory: NameInventory)
         dialogue: What was said.
         inventory: What exists.
     """
-    if _has_names(names):
+    if _has_names(names) or begins_before(names.sketch):
         return names
     for pattern, step in ((_NTH, 0), (_PRECEDING, -1), (_FOLLOWING, 1)):
         match = pattern.search(names.masked)

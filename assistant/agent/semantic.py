@@ -23,10 +23,11 @@ from assistant.agent.dialogue import (
     shown_source,
 )
 from assistant.agent.dialogue_file import keep, recall
-from assistant.agent.moods import CHANGING, excluded_intents, lifts_rules
+from assistant.agent.likeliest import likeliest_job
+from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
 from assistant.agent.pointers import resolve_pointers, variants
-from assistant.agent.tell_orders import order_told
+from assistant.agent.tell_orders import later_told, order_told, until_told, with_waiting_object
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate
@@ -112,14 +113,18 @@ class SemanticAgent:
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
+        if agrees(words) and self.state.approvals:
+            names = replace(names, approvals=self.state.approvals)
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             return self._without_proposal(order, words, names, inventory, trusted=trusted, listener=listener)
-        intent = follow_up(words, names, self.state)
+        intent = "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
         choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
         request = _filled(
             QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
         )
+        request = with_waiting_object(request, self._gate)
+        request, taken = likeliest_job(request, inventory, self._intents[request.intent].needs)
         turn = RecoveringTurn(
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
@@ -130,6 +135,7 @@ class SemanticAgent:
         if listener is not None:
             listener("")
         lines = list(_lines(turn))
+        lines[1:1] = [taken] if taken else []
         lines += _else_meant(request, choices) if turn.kind is AnswerKind.ANSWER else ()
         self.state = self.state.advance(turn, lines)
         return Answer(
@@ -257,6 +263,11 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
         return
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"
+    if turn.request.intent in CHANGING:
+        if later := later_told(turn):
+            yield later
+            return
+        yield from filter(None, [until_told(turn)])
     yield from TELLERS[turn.request.intent](turn)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
-from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.dialogue import BY, QuestionRequest, QuestionTurn
 from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading
+from assistant.agent.restart_wishes import condition_of
 from assistant.agent.verbs import nearest_for
+from assistant.gate import Gate
 from assistant.nodeset import fold
 from assistant.policy import Mode
 
@@ -117,3 +120,37 @@ def _examples(turn: QuestionTurn) -> str:
     if names.incidents:
         return f"; say for instance: explain incident {names.incidents[0]}"
     return ""
+
+
+def later_told(turn: QuestionTurn) -> str:
+    """Return the refusal of an order for later or on a condition; empty where it is meant for now."""
+    condition = condition_of(turn.request.question, turn.request.names)
+    if not condition or (turn.request.intent == "cordon" and condition.startswith(("until", "till"))):
+        return ""
+    turn.kind = AnswerKind.REFUSED
+    said = one_line(condition, 80)
+    return f'Not proposed: Nightshift keeps no order for later, so "{said}" cannot be passed on. Say it when it is due.'
+
+
+def until_told(turn: QuestionTurn) -> str:
+    """Return what is told where the end of a cordon was named by a word that is no number of hours."""
+    condition = condition_of(turn.request.question, turn.request.names)
+    if turn.request.intent != "cordon" or not condition.startswith(("until", "till")):
+        return ""
+    said = one_line(condition, 80)
+    return f'("{said}" cannot be passed on: a cordon takes hours, as in "for 12 hours"; else it runs as long as usual.)'
+
+
+_CHANGED_BY = {"cancel": "cancel_job", "recover": "resubmit_job", "cordon": "cordon_node", "uncordon": "uncordon_node"}
+
+
+def with_waiting_object(request: QuestionRequest, gate: Gate) -> QuestionRequest:
+    """Return an order with the job or the node of the one change of its kind that waits already, where it names none."""
+    tool = _CHANGED_BY.get(request.intent, "")
+    if not tool or request.job or request.nodes or request.names.strangers:
+        return request
+    rows = [row for row in gate.call("list_approvals", {}, why="what it may mean", by=BY).value or () if row["tool"] == tool]
+    if len(rows) != 1:
+        return request
+    arguments = rows[0]["arguments"]
+    return replace(request, job=str(arguments.get("job", "")), nodes=tuple(filter(None, [str(arguments.get("node", ""))])))
