@@ -60,6 +60,8 @@ class QuestionTurn:
     sources_before: int = 0
     """Sources that the conversation had already: numbers go on from there."""
     listener: Listener | None = None
+    spoken_job: str = ""
+    """The job that was spoken of last."""
 
     @property
     def number(self) -> int:

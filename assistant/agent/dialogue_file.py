@@ -62,6 +62,9 @@ def _to_record(state: Dialogue) -> dict[str, Any]:
 
 
 def _from_record(record: dict[str, Any]) -> Dialogue:
-    rows = {name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed", "approvals") if name in record}
+    rows: dict[str, Any] = {
+        name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed", "approvals") if name in record
+    }
     sources = tuple(AnswerSource(**source) for source in record["sources"])
-    return Dialogue(**{**record, **rows, "sources": sources})
+    fields: dict[str, Any] = {**record, **rows, "sources": sources}
+    return Dialogue(**fields)

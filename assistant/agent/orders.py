@@ -314,7 +314,7 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
     is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
     if is_compound and verb in known.kinds["noun"] and kind not in ("job", "node"):
         return OrderReading(OrderKind.OPEN)
-    if verb in ("turn", "switch", "power") and kind in ("node", "gpu", "other"):
+    if verb in ("turn", "switch", "power") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, known.power)
     if kind == "cordon" and verb in known.change["cancel"][0] | known.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)

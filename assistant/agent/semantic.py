@@ -13,6 +13,7 @@ from pathlib import Path
 
 from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -123,26 +124,30 @@ class SemanticAgent:
         request = _filled(
             QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
         )
-        request = with_waiting_object(request, self._gate)
-        request, taken = likeliest_job(request, inventory, self._intents[request.intent].needs)
         turn = RecoveringTurn(
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
-        back = self._unsure_of_change(request, order, choices) or self._asks_back(request, choices, inventory)
-        if back is not None:
-            self.state = replace(self.state, pending=request.intent if back.options[:1] != ("help",) else "", options=back.options)
-            return back
+        turn.spoken_job = next(iter(self.state.jobs), "")
+        query, taken = query_of(turn), ""
+        if query is None:
+            request = with_waiting_object(of_two_jobs(request), self._gate)
+            turn.request, taken = likeliest_job(request, inventory, self._intents[request.intent].needs)
+            back = self._unsure_of_change(turn.request, order, choices) or self._asks_back(turn.request, choices, inventory)
+            if back is not None:
+                pending = turn.request.intent if back.options[:1] != ("help",) else ""
+                self.state = replace(self.state, pending=pending, options=back.options)
+                return back
         if listener is not None:
             listener("")
-        lines = list(_lines(turn))
+        lines = query_lines(turn, query) if query is not None else composed_lines(turn, _lines)
         lines[1:1] = [taken] if taken else []
-        lines += _else_meant(request, choices) if turn.kind is AnswerKind.ANSWER else ()
+        lines += _else_meant(turn.request, choices) if turn.kind is AnswerKind.ANSWER and query is None else ()
         self.state = self.state.advance(turn, lines)
         return Answer(
             "\n".join(lines),
             turn.kind,
             MODE,
-            request.intent,
+            turn.request.intent,
             round(request.confidence, 3),
             tuple(turn.sources),
             tuple(dict.fromkeys(turn.evidence)),

@@ -45,7 +45,7 @@ def plan(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, planned)
         return
     recovery, mark = planned.value, f"[{planned.number}]"
-    yield f"Job {job}: {recovery['reason']} {mark}. {one_line(recovery['summary'], 300)}"
+    yield f"Job {job}: {one_line(recovery['summary'], 300)} {mark} ({recovery['reason']})"
     yield f"Playbook: {recovery['playbook'] or 'none'}; {one_line(recovery['note'], 300)} {mark}."
     for number, step in enumerate(recovery["steps"], 1):
         tool = find_tool(step["tool"])
@@ -89,7 +89,7 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
     if planned.error:
         yield failed(turn, planned)
         return
-    yield f"Job {job}: {planned.value['reason']} [{planned.number}]. {one_line(planned.value['summary'], 240)}"
+    yield f"Job {job}: {one_line(planned.value['summary'], 240)} [{planned.number}] ({planned.value['reason']})"
     if planned.value["action"] == Action.FIX_AND_RESUBMIT.value:
         turn.kind = AnswerKind.REFUSED
         yield f"A restart would fail again: a person must change something first. {one_line(planned.value['advice'], 300)}"
