@@ -66,7 +66,8 @@ _JOIN = re.compile(r"\b(?:and|or|so|also)\b")
 _SUBORDINATE = re.compile(r"^(?:because|since|as|if|when|once|after|while|until|unless|although|though)\b")
 _ASKS = re.compile(
     r"^(?:what|which|who|whose|whom|where|when|why|how|whats|is|are|was|were|am|did|does|has|have|had|any|"
-    r"do (?:i|we|you|they|the|our|my)|(?:can|may|must|should|shall|could) (?:i|we|the|it|they|{)|would (?!you\b))(?:\b|(?<={))"
+    r"do (?:not )?(?:i|we|you|they|the|our|my)|"
+    r"(?:can|may|must|should|shall|could) (?:i|we|the|it|they|{)|would (?!you\b))(?:\b|(?<={))"
 )
 _LEADER = re.compile(
     r"^(?:please|pls|kindly|hey|hi|hello|ok|okay|so|now|just|well|also|and|or|um|alright|right|yes|sure|nightshift|tonight|today"
@@ -78,7 +79,8 @@ _LEADER = re.compile(
     r"should|must|need to|have to|shall)|time to|it is time to|the best is to)\b\s*"
 )
 _NEGATED = re.compile(
-    r"^(?:(?:you |we |somebody |let us )?(?:do|must|should|shall|may|can|could|would|will|need|might|(?:had )?better) not"
+    r"^(?:(?:you |we |somebody |let us )(?:can|could|would|will|need|might) not"
+    r"|(?:you |we |somebody |let us )?(?:do|must|should|shall|may|(?:had )?better) not"
     r"|not|never|nobody|nothing|none|neither|nor|(?:i|we) do not (?:want|wish|like)(?: (?:you|anybody|anyone|nightshift))?(?: to)?"
     r"|in no case|under no circumstances|by no means)\b\s*(?:(?:please|ever|just|yet|now|even|to|be|get|is|gets|may|must|"
     r"should|shall|can|will|you|anybody|anyone)\b\s*)*"
@@ -191,12 +193,11 @@ def _clause(clause: str, it: str) -> OrderReading:
         return OrderReading(OrderKind.STATEMENT if _NOT.search(text) else OrderKind.OPEN)
     if re.fullmatch(r"(?:nope|nah|never ?mind|forget (?:it|that|about it))(?: please)?", text):
         return OrderReading(OrderKind.HOLD, "no")
-    negated, weak = False, False
+    negated, weak, subject = False, False, ""
     while match := _NEGATED.match(text):
         # `not sure`, `nobody knows` say something; `do not VERB` orders
-        weak = weak or not re.search(
-            r"\b(?:do|must|shall|should|may|can|could|better|never|case|circumstances|means) ?", match.group()
-        )
+        weak = weak or not re.search(r"\b(?:do|must|shall|should|may|can|could|better|case|circumstances|means)\b", match.group())
+        subject = match.group().split()[0]
         negated, text = True, _without_leaders(text[match.end() :])
     if affirmed := _AFFIRMED.match(text):
         negated, text = not negated, text[affirmed.end() :]
@@ -216,7 +217,9 @@ def _clause(clause: str, it: str) -> OrderReading:
         return OrderReading(OrderKind.OPEN)  # `drained nodes` orders nothing
     if negated and verb in verbs().kinds["read"]:
         return OrderReading(OrderKind.STATEMENT)
-    if negated and weak and not (is_verb(verb) or is_named or verb in ("yet", "now", "on", "so")):
+    plain = (_WORD.findall(text) or [""])[0] == verb
+    is_order = is_verb(verb) and (plain if subject != "nobody" else verb not in verbs().kinds["work"])
+    if negated and weak and not ((is_order and subject != "nothing") or is_named or verb in ("yet", "now", "on", "so")):
         return OrderReading(OrderKind.STATEMENT)
     return _governed(words, text, it, negated=negated)
 
@@ -243,8 +246,12 @@ def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
         return OrderReading(OrderKind.SERVED, "no", "cordon", "node")
     kind, word = _thing(["", *rest], it)
     known = verbs()
-    denies = any(stem(part) in {stem(verb) for verb in named} for part in rest for named, _, _ in known.change.values())
-    if not rest or denies or set(rest) & known.kinds["touch"] or any(part.endswith("ing") for part in rest):
+    head = base_of(rest[0]) if rest else ""
+    changes = {stem(verb) for named, _, _ in known.change.values() for verb in named} | {
+        stem(verb) for verb in known.kinds["touch"]
+    }
+    is_bare = len(rest) < 2 or rest[1] in _PREPOSITIONS or rest[1] in _SKIPPED or rest[1].startswith("{") or rest[0].endswith("ing")
+    if not rest or (stem(head) in changes and head not in known.kinds["adjective"] and is_bare):
         return OrderReading(OrderKind.HOLD, "no", "", kind, word)
     return OrderReading(OrderKind.STATEMENT)
 
@@ -257,6 +264,8 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     aux, rest, subject = match["aux"], match["rest"], match["subject"]
     kind, word = _thing(["", *_WORD.findall(subject)], it)
     negated = bool(re.match(r"(?:not|never|no longer)\b", rest)) or " not " in f" {aux} "
+    if negated and aux in ("can", "could"):
+        return OrderReading(OrderKind.STATEMENT)
     if aux.startswith(("stay", "remain", "keep")):
         is_in = not set(_WORD.findall(rest)) & {"out", "drained", "cordoned", "aside", "offline", "away"}
         return OrderReading(OrderKind.HOLD, aux, "", kind, word) if is_in else OrderReading(OrderKind.OPEN)
@@ -293,6 +302,8 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
         )
     if len(words) > 1 and words[1] in ("nothing", "not") and (verb in known.kinds["light"] or verb in known.kinds["touch"]):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
+    if len(words) > 1 and words[1] in ("of", "in", "for") and verb not in ("get", "log"):
+        return OrderReading(OrderKind.OPEN)  # a noun, as in `backup of {job}`
     if _leaves(words) or (_AWAY.search(text) and not set(words) & known.kinds["work_objects"]):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb in known.kinds["spare"] and verb not in ("stop", "hold", "skip", "wait", "cease", "quit") and kind:
@@ -301,8 +312,6 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb == "log" and len(words) > 1 and words[1] in ("in", "into", "on", "onto"):
         return OrderReading(OrderKind.UNSERVED, "log in", "", kind, word, known.shell)
-    if len(words) > 1 and words[1] in ("of", "in", "for") and verb != "get":
-        return OrderReading(OrderKind.OPEN)  # a noun, as in `backup of {job}`
     reading = _served(verb, kind, word, words)
     denies = reading.kind is OrderKind.OPEN and _NOT.search(re.sub(r"\bwithout\b", "", text)) and not _forbids_work(words, it)
     return reading._replace(kind=OrderKind.STATEMENT) if denies else reading
@@ -357,7 +366,7 @@ def _gerund(words: Sequence[str]) -> int:
 def _leaves(words: Sequence[str]) -> bool:
     """Tell whether a thing is to be left as it is: `leave it alone`, `let it run`, `keep it running`."""
     kinds, rest = verbs().kinds, set(words[1:])
-    if words[0] not in kinds["leave"] or rest & kinds["leave_not"]:
+    if words[0] not in kinds["leave"] or rest & kinds["leave_not"] or words[1:2] in (["me"], ["us"]):
         return False
     return bool(rest & kinds["leave_as"]) or (words[0] == "leave" and len(words) > 1)
 
