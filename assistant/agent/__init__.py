@@ -5,6 +5,7 @@ answer is a template around what the tool returned. With one (`conversation`) th
 call goes through the gate, a change is only ever proposed, and an answer says what it rests on.
 
 Read `answer` (what comes back) and `dialogue` (a question in its conversation); then what understands a question, `chooser` on
-`words` (with the names in it); then what answers, `tellers` with `tell_jobs` and `tell_incidents`, or `toolbox` for a model, whose
+`words` (with the names in it), and `orders`, which reads what a sentence orders or forbids; then what answers, `tell_orders`
+(what no change is proposed for), `tellers` with `tell_jobs` and `tell_incidents`, or `toolbox` for a model, whose
 words `grounding` holds against the evidence.
 """

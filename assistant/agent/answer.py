@@ -69,6 +69,8 @@ class Proposal:
     """Why it was refused, and what to do instead."""
     digest: str = ""
     """Digest of the stored commands, as far as people are shown it; empty where nothing waits."""
+    joined: bool = False
+    """Whether it waited already, so that nothing new was proposed."""
 
 
 @dataclass(frozen=True, slots=True)

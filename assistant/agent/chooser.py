@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
-from assistant.agent.words import WORDS, Spelling, parsed, stem, strength
+from assistant.agent.spelling import Spelling
+from assistant.agent.words import WORDS, parsed, stem, strength
 from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.errors import ContentError
 from assistant.llm import embedded, features

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
+from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, command_text, harmless, one_line
 from assistant.agent.chooser import intents
 from assistant.agent.words import NameInventory, Names
 from assistant.display import line
@@ -60,6 +60,8 @@ class QuestionTurn:
     sources_before: int = 0
     """Sources that the conversation had already: numbers go on from there."""
     listener: Listener | None = None
+    spoken_job: str = ""
+    """The job that was spoken of last."""
 
     @property
     def number(self) -> int:
@@ -100,6 +102,24 @@ class QuestionTurn:
         self.kind = AnswerKind.PROPOSAL if proposal.approval is not None else AnswerKind.REFUSED
         return proposal
 
+    def propose_text(
+        self, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None = None, instead: str = ""
+    ) -> str:
+        """Put a change before a person, as `propose` does, and return how that is told."""
+        proposal = self.propose(tool, arguments, why=why, incident=incident, instead=instead)
+        if proposal.approval is not None:
+            heading = "Proposed, not done" if not proposal.joined else "This waits already, and nothing new is proposed"
+            return f"{heading}: {command_text(proposal.preview)}\n  {answered_by(proposal.approval, proposal.digest)}"
+        if proposal.why_not:
+            would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
+            return f"Not even proposed: {proposal.why_not}{would}"
+        return f"Done, after a person said yes: {command_text(proposal.preview)}"
+
+
+def answered_by(approval: int, digest: str) -> str:
+    """Return how a person answers, and the digest of the commands that they answer to."""
+    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
+
 
 def put_before_person(
     gate: Gate, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None, instead: str, trusted: bool
@@ -119,7 +139,7 @@ def put_before_person(
             )
         standing = _standing(gate, tool, arguments)
         if standing is not None:
-            return _waiting(gate, tool, arguments, standing)
+            return replace(_waiting(gate, tool, arguments, standing), joined=True)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:
         return _waiting(gate, tool, arguments, parked.approval)
@@ -143,12 +163,25 @@ def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int)
     return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
 
 
+_TARGETS = {
+    "cancel_job": ("job",),
+    "cordon_node": ("node",),
+    "uncordon_node": ("node",),
+    "resubmit_job": ("job", "checkpoint", "exclude", "skip_from_step", "skip_to_step"),
+}
+"""Arguments by which a change that waits already is the same, whoever asked for it."""
+
+
 def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:
-    """Return the approval of the same change where the agent has put it before a person already."""
+    """Return the approval of the same change where it was put before a person already, by whomever."""
     checked = find_tool(tool).checked(arguments)
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
-    approvals = (row["approval"] for row in waiting or () if (row["by"], row["tool"], row["arguments"]) == (BY, tool, checked))
-    return next(approvals, None)
+    for row in waiting or ():
+        wanted = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
+        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool == "cancel_job" else tuple(checked)
+        if wanted and names and all(wanted.get(name) == checked.get(name) for name in names):
+            return int(row["approval"])
+    return None
 
 
 def made_harmless(value: Any) -> Any:
@@ -228,6 +261,8 @@ class Dialogue:
     listed: tuple[str, ...] = ()
     """Rows of the last list, for `the second one`."""
     listed_kind: str = ""
+    approvals: tuple[int, ...] = ()
+    """Changes that the last answer put before a person."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -256,6 +291,31 @@ class Dialogue:
             subject=subject or next(iter(alone), "") or self.subject,
             listed=rows or self.listed,
             listed_kind=kind if rows else self.listed_kind,
+            approvals=tuple(filter(None, (proposal.approval for proposal in turn.proposals))),
+        )
+
+    def only_subject(self) -> Dialogue:
+        """Return the state with nothing but what was spoken of last."""
+        return Dialogue(
+            jobs=self.jobs[:1] if self.subject == "job" else (),
+            nodes=self.nodes if self.subject == "node" else (),
+            incident=self.incident if self.subject == "incident" else None,
+        )
+
+    def spoken(self, request: QuestionRequest) -> Dialogue:
+        """Return the state after an order that came to nothing: what it named is what `it` is next."""
+        names = request.names
+        jobs, nodes = names.jobs or tuple(filter(None, [request.job])), names.nodes or request.nodes
+        incident = names.incidents[0] if names.incidents else request.incident
+        subject = "job" if jobs else "node" if nodes else "incident" if incident is not None else self.subject
+        return replace(
+            self,
+            jobs=tuple(dict.fromkeys([*jobs, *self.jobs]))[:5],
+            nodes=nodes or self.nodes,
+            incident=incident if incident is not None else self.incident,
+            subject=subject,
+            pending="",
+            options=(),
         )
 
 
@@ -349,119 +409,3 @@ def completed(request: QuestionRequest, names: Names, dialogue: Dialogue) -> Que
     nodes = request.nodes or (dialogue.nodes if not names.strangers else ())
     incident = request.incident if request.incident is not None or names.strangers else dialogue.incident
     return replace(request, job=job, nodes=nodes, incident=incident)
-
-
-SHORT = 6
-"""Words of a question that may leave out what it is about."""
-LEFT_OUT = 0.85
-"""How a reading counts where no word points back."""
-OTHER_WEIGHT = 0.6
-"""How one counts that takes `it` for something else than what was spoken of last."""
-_KINDS = {
-    "job": r"job|run|training|task",
-    "node": r"node|machine|host|server",
-    "incident": r"incident|case|ticket",
-}
-_PRONOUN = re.compile(
-    r"\b(?:(its|their|his)|(?:the|this|that) (job|run|training|task|node|machine|host|server|incident|case|ticket)(?!s)"
-    r"|this one|that one|it|that|this|them|they|those|these|there|he|she)\b",
-    re.IGNORECASE,
-)
-_NTH = re.compile(
-    r"\b(?:the )?(first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th|top|newest|oldest|other)"
-    r"(?: (?:one|job|run|node|machine|incident|case|entry|row|failure|of (?:them|those|these)))\b"
-    r"|\bthe (first|second|third|fourth|fifth|last)(?=\s*[?.!]*$)",
-    re.IGNORECASE,
-)
-_PLACES = {"first": 0, "1st": 0, "top": 0, "newest": 0, "second": 1, "2nd": 1, "other": 1, "third": 2, "3rd": 2, "fourth": 3}
-_PLACES |= {"4th": 3, "fifth": 4, "5th": 4, "last": -1, "oldest": -1}
-_PRECEDING = re.compile(
-    r"\b(?:the )?(?:one|job|run|incident|case|attempt) (?:right |just )?(?:before|prior|preceding)"
-    r"(?: (?:it|that|this|to it|to that))?\b"
-    r"|\bthe (?:previous|preceding|prior|former) (?:one|job|run|incident|case|attempt)\b|\bprevious one\b",
-    re.IGNORECASE,
-)
-_FOLLOWING = re.compile(
-    r"\b(?:the )?(?:one|job|run|incident|case) after(?: (?:it|that|this))?\b|\bthe next (?:one|job|run|incident)\b", re.I
-)
-
-
-def resolve_pointers(names: Names, dialogue: Dialogue, inventory: NameInventory) -> Names:
-    """Return the names with what `the second one` and `the one before` stand for.
-
-    Args:
-        names: Of the question.
-        dialogue: What was said.
-        inventory: What exists.
-    """
-    if _has_names(names):
-        return names
-    for pattern, step in ((_NTH, 0), (_PRECEDING, -1), (_FOLLOWING, 1)):
-        match = pattern.search(names.masked)
-        if match is None:
-            continue
-        kind, name = _neighbour(step, dialogue, inventory) if step else _nth(match, dialogue)
-        if name:
-            masked = f"{names.masked[: match.start()]}{{{kind}}}{names.masked[match.end() :]}"
-            return _with(names, kind, name, masked)
-    return names
-
-
-def variants(names: Names, dialogue: Dialogue) -> Iterator[tuple[str, float]]:
-    """Yield the question with what was spoken of in the place of what points back, and how much each reading counts."""
-    if _has_names(names) or names.strangers:
-        return
-    match = _PRONOUN.search(names.masked)
-    for number, kind in enumerate(_spoken_of(dialogue)):
-        counts = 1.0 if number == 0 else OTHER_WEIGHT
-        if match is None:
-            if len(names.masked.split()) <= SHORT:
-                yield f"{names.masked.rstrip('?!. ')} {{{kind}}}{'?' if '?' in names.masked else ''}", counts * LEFT_OUT
-            continue
-        noun = match.group(2)
-        if noun and not re.fullmatch(_KINDS[kind], noun, re.IGNORECASE):
-            continue
-        slot = f"{{{kind}}}" + ("'s" if match.group(1) else "")
-        yield f"{names.masked[: match.start()]}{slot}{names.masked[match.end() :]}", counts
-
-
-def _has_names(names: Names) -> bool:
-    return bool(names.jobs or names.nodes or names.incidents or names.numbers)
-
-
-def _spoken_of(dialogue: Dialogue) -> list[str]:
-    """Return the kinds of things that were spoken of, the last first."""
-    presence = {"job": bool(dialogue.jobs), "node": bool(dialogue.nodes), "incident": dialogue.incident is not None}
-    return sorted((kind for kind, is_there in presence.items() if is_there), key=lambda kind: kind != dialogue.subject)
-
-
-def _nth(match: re.Match[str], dialogue: Dialogue) -> tuple[str, str]:
-    place = _PLACES[(match.group(1) or match.group(2)).lower()]
-    rows = dialogue.listed
-    return dialogue.listed_kind, rows[place] if rows and -len(rows) <= place < len(rows) else ""
-
-
-def _neighbour(step: int, dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
-    """Return what comes before or after what was spoken of: of jobs one with the same name, where there is one."""
-    if dialogue.subject == "incident" and dialogue.incident is not None:
-        return "incident", _at_step([str(number) for number in sorted(inventory.incidents)], str(dialogue.incident), step)
-    if dialogue.subject == "node" and dialogue.nodes:
-        return "node", _at_step(list(inventory.nodes), dialogue.nodes[0], step)
-    if not dialogue.jobs:
-        return "", ""
-    job = dialogue.jobs[0]
-    namesakes = [candidate for candidate, name in inventory.jobs.items() if name == inventory.jobs.get(job)]
-    return "job", _at_step(namesakes, job, step) or _at_step(list(inventory.jobs), job, step)
-
-
-def _at_step(rows: list[str], name: str, step: int) -> str:
-    place = rows.index(name) + step if name in rows else -1
-    return rows[place] if 0 <= place < len(rows) else ""
-
-
-def _with(names: Names, kind: str, name: str, masked: str) -> Names:
-    if kind == "incident":
-        return replace(names, incidents=(int(name),), masked=masked)
-    if kind == "node":
-        return replace(names, nodes=(name,), masked=masked)
-    return replace(names, jobs=(name,), masked=masked)

@@ -5,20 +5,15 @@ Whether a sentence is an order or a question excludes what it cannot ask for, wh
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, cut_text, one_line, question_of
+from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -26,16 +21,18 @@ from assistant.agent.dialogue import (
     choose_option,
     completed,
     follow_up,
-    resolve_pointers,
     shown_source,
-    variants,
 )
+from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.likeliest import likeliest_job
+from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
+from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.pointers import resolve_pointers, variants
+from assistant.agent.tell_orders import later_told, order_told, until_told, with_waiting_object
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
-from assistant.errors import ConfigError
 from assistant.gate import Gate
 from assistant.ports import Clock
-from assistant.private_files import open_private, private_folder
 
 MODE = "semantic"
 SURE = 0.42
@@ -47,6 +44,9 @@ LEAST = 0.08
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
+VERB_SAYS = 0.95
+"""How sure a verb with its own kind of thing makes."""
+POINTERS = frozenset("it that this them they these those one him her there".split())
 _SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
 """Where words that nothing knows end up: never offered, and taken only when it is sure."""
 NEAR = 0.4
@@ -114,28 +114,40 @@ class SemanticAgent:
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
-        intent = follow_up(words, names, self.state)
-        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names)
+        if agrees(words) and self.state.approvals:
+            names = replace(names, approvals=self.state.approvals)
+        order = self._order(names)
+        if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
+            return self._without_proposal(order, words, names, inventory, trusted=trusted, listener=listener)
+        intent = "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
+        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
         request = _filled(
             QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
         )
         turn = RecoveringTurn(
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
-        back = self._asks_back(request, choices, inventory)
-        if back is not None:
-            self.state = replace(self.state, pending=request.intent if back.options[:1] != ("help",) else "", options=back.options)
-            return back
+        turn.spoken_job = next(iter(self.state.jobs), "")
+        query, taken = query_of(turn), ""
+        if query is None:
+            request = with_waiting_object(of_two_jobs(request), self._gate)
+            turn.request, taken = likeliest_job(request, inventory, self._intents[request.intent].needs)
+            back = self._unsure_of_change(turn.request, order, choices) or self._asks_back(turn.request, choices, inventory)
+            if back is not None:
+                pending = turn.request.intent if back.options[:1] != ("help",) else ""
+                self.state = replace(self.state, pending=pending, options=back.options)
+                return back
         if listener is not None:
             listener("")
-        lines = list(_lines(turn))
-        lines += _else_meant(request, choices) if turn.kind is AnswerKind.ANSWER else ()
+        lines = query_lines(turn, query) if query is not None else composed_lines(turn, _lines)
+        lines[1:1] = [taken] if taken else []
+        lines += _else_meant(turn.request, choices) if turn.kind is AnswerKind.ANSWER and query is None else ()
         self.state = self.state.advance(turn, lines)
         return Answer(
             "\n".join(lines),
             turn.kind,
             MODE,
-            request.intent,
+            turn.request.intent,
             round(request.confidence, 3),
             tuple(turn.sources),
             tuple(dict.fromkeys(turn.evidence)),
@@ -146,12 +158,48 @@ class SemanticAgent:
 
     def orders(self, names: Names) -> bool:
         """Tell whether a question may ask for a change, by its own words."""
-        wishes = CHANGING | {"plan", "approve"}
-        return sum(choice.probability for choice in self._choices(names) if choice.intent in wishes) >= ORDERED
+        wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
+        if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
+            return False
+        return sum(choice.probability for choice in self._choices(names, order) if choice.intent in wishes) >= ORDERED
 
-    def _choices(self, names: Names) -> Sequence[IntentChoice]:
+    def _order(self, names: Names) -> OrderReading:
+        """Return what a question orders; a bare number may be a job."""
+        return read_order(self._spelling.mended(names.masked).replace("{number}", "{job}"), self.state.subject)
+
+    def _without_proposal(
+        self, order: OrderReading, words: str, names: Names, inventory: NameInventory, *, trusted: bool, listener: Listener | None
+    ) -> Answer:
+        """Answer an order that forbids something, or whose verb Nightshift has no change for."""
+        intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
+        request = QuestionRequest(intent, words, names)
+        if order.object_word in POINTERS and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
+            request = completed(request, names, self.state.only_subject())
+        turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
+        if listener is not None:
+            listener("")
+        lines = list(order_told(turn, order))
+        self.state = self.state.spoken(request)
+        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
+
+    def _unsure_of_change(self, request: QuestionRequest, order: OrderReading, choices: Sequence[IntentChoice]) -> Answer | None:
+        """Return the question whether a change is meant, where the verb of a sentence is none that stands for it."""
+        if request.intent not in CHANGING or fits_change(order, request.intent, _learned_stems(request.intent)):
+            return None
+        second = next((choice.intent for choice in choices[1:] if choice.intent not in _SAYS_LITTLE | CHANGING), "help")
+        options = (_reading(request.intent, request), _reading(second, request))
+        verb = f"{order.verb!r} is no order that I know" if order.verb else "No change is named there that I know"
+        return _back(request, f"{verb}; nothing is proposed. Did you mean: {options[0]}? Or: {options[1]}?", options)
+
+    def _choices(self, names: Names, order: OrderReading) -> Sequence[IntentChoice]:
         """Return the readings; who asks whether a node is back does not ask to put it back."""
         readings, out = self._readings(names), excluded_intents(names.masked)
+        if order.kind is OrderKind.SERVED and order.change not in out:
+            # the verb and its object say more than the sentence as a whole
+            return [
+                IntentChoice(order.change, VERB_SAYS),
+                *(row for row in readings if row.intent not in {order.change, *CHANGING}),
+            ]
         remaining = [choice for choice in readings if choice.intent not in out]
         total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
         return (
@@ -198,6 +246,11 @@ class SemanticAgent:
 
 
 @cache
+def _learned_stems(intent: str) -> frozenset[str]:
+    return stems_of(intents()[intent].says)
+
+
+@cache
 def _by_words() -> WordChooser:
     return WordChooser.load()
 
@@ -215,6 +268,11 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
         return
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"
+    if turn.request.intent in CHANGING:
+        if later := later_told(turn):
+            yield later
+            return
+        yield from filter(None, [until_told(turn)])
     yield from TELLERS[turn.request.intent](turn)
 
 
@@ -307,129 +365,3 @@ def _pretty(value: object) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-# Conversations without a language model that outlive the process: what was spoken of, in the file of those with one.
-
-logger = logging.getLogger(__name__)
-
-KEPT_TALKS = 40
-MOST_KEPT = 200_000
-"""Characters of the sources of one conversation that are kept; what is longer is looked up again when it is asked for."""
-_TABLE = "CREATE TABLE IF NOT EXISTS spoken (thread TEXT PRIMARY KEY, turn INTEGER NOT NULL, state TEXT NOT NULL)"
-
-
-def recall(path: Path, thread: str) -> Dialogue:
-    """Return what was spoken of in a conversation; nothing where there is none, or where it cannot be read any more."""
-    if not path.exists():
-        return Dialogue()
-    try:
-        with closing(sqlite3.connect(path, timeout=5.0)) as file:
-            row = file.execute("SELECT state FROM spoken WHERE thread = ?", [thread]).fetchone()
-        return _from_record(json.loads(row[0])) if row is not None else Dialogue()
-    except (sqlite3.Error, ValueError, TypeError, KeyError):
-        # a conversation is worth less than an answer
-        return Dialogue()
-
-
-def keep(path: Path, thread: str, state: Dialogue) -> None:
-    """Keep what was spoken of; of all conversations the newest. Where it cannot be kept the answer was given all the same."""
-    try:
-        private_folder(path.parent)
-        os.close(open_private(path, os.O_RDWR))
-        with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
-            file.execute(_TABLE)
-            turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
-            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_to_record(state))])
-            file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
-    except (sqlite3.Error, OSError, ConfigError) as error:
-        logger.warning("this conversation is not kept in %s: %s", path, error)
-
-
-def _to_record(state: Dialogue) -> dict[str, Any]:
-    record = asdict(state)
-    room = MOST_KEPT
-    for source in record["sources"]:
-        room -= len(json.dumps(source["value"], default=str))
-        if room < 0:
-            source["value"], source["error"] = None, "it was too long to be kept; ask again to see it"
-    return record
-
-
-def _from_record(record: dict[str, Any]) -> Dialogue:
-    rows = {name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed")}
-    sources = tuple(AnswerSource(**source) for source in record["sources"])
-    return Dialogue(**{**record, **rows, "sources": sources})
-
-
-CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
-"""Intents that propose a change."""
-
-
-_GREETS = r"(?:(?:please|pls|ok|okay|so|and|but|now|hi|hey|hello|also|then|well|just|sorry)\b[ ,.!]*)*"
-
-
-_ASKS = re.compile(
-    rf"{_GREETS}(?:(?:since|by|under|for|from|at|on|in|to|of|with|until|till|through) )?"
-    r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where|whose|whom"
-    r"|do (?:i|we|you|they|the)|am i|(?:can|may|must|should|shall) (?:i|we))\b",
-    re.IGNORECASE,
-)
-
-
-_POLITE = r"(?:(?:can|could|would|will) (?:you|we|somebody|someone)\b|would you mind|how about)"
-
-
-_ORDERS = re.compile(
-    rf"{_GREETS}(?:{_POLITE}|(?!(?:any|all|no|still|already)\b)\w+ (?:\w+ )?"
-    r"(?:the |job |node |on )*(?:\{\w+\}|(?:it|this|that)\b)(?!\s+\w+ing))",
-    re.IGNORECASE,
-)
-"""`restart 4821?` may be an order; `node07 again??` and `restart step for 4821?` are none."""
-
-
-_RESTARTS = re.compile(
-    rf"{_GREETS}(?:(?:can|could|would|will) you (?:please |kindly )?|let us |let's |i (?:want|need|would like) (?:you )?(?:to )?)?"
-    r"(?:(?:re-?)?(?:start|run|launch|submit|queue|sume|cover|vive|try)|continue|bring|kick|get|put) (?:up |off )?(?:the )?"
-    r"(?:job |run |training )?\{job\}(?!'s)",
-    re.IGNORECASE,
-)
-"""An order that may name a checkpoint, and asks for none."""
-
-
-_CHECKPOINTS = frozenset({"checkpoints", "newest_checkpoint", "plan"})
-
-
-_RULE_WORDS = (
-    r"(?:rules?|instructions?|polic(?:y|ies)|limits?|limitations?|restrictions?|guidelines?|safeguards?|safety|guard ?rails?"
-    r"|prompts?|approvals?|permissions?)"
-)
-
-
-_LIFTS = re.compile(
-    rf"\b(?:ignore|forget|disregard|bypass|circumvent|override|overrule|suspend|drop|skip)\b (?:\w+ ){{0,3}}{_RULE_WORDS}\b"
-    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.{0, 200}\b(?:apply|now|any ?more|for you)\b"
-    r"|\byou(?: are|'re|r) (?:now |hereby |from now on )*(?:in (?:the )?)?(?:act|acting|admin|root|god|developer|debug|unrestricted"
-    r"|unlimited|autonomous|jailbroken?|dan)\b(?: mode)?"
-    r"|\b(?:enter|switch (?:yourself )?(?:in)?to|go (?:in)?to|change (?:in)?to) (?:act|admin|root|god|developer|free) mode\b"
-    r"|^\W*(?:system|admin|administrator|root|developer)(?: (?:message|prompt|override|note|notice))?\s*[:>\]]",
-    re.IGNORECASE,
-)
-"""Words that would take a rule away, or claim to speak with more authority than who asks has."""
-
-
-def lifts_rules(sentence: str) -> bool:
-    """Tell whether a sentence tries to talk the rules away; who asks about them does not."""
-    return bool(_LIFTS.search(sentence)) and not _ASKS.match(sentence)
-
-
-def excluded_intents(sentence: str) -> frozenset[str]:
-    """Return the intents that a sentence cannot have: who asks whether a node is back does not ask to put it back.
-
-    Args:
-        sentence: With `{job}`, `{node}` in place of names.
-    """
-    marked = sentence.rstrip().endswith("?")
-    if _ASKS.match(sentence) or (marked and not _ORDERS.match(sentence)):
-        return CHANGING | {"approve"} if marked else CHANGING
-    return _CHECKPOINTS if _RESTARTS.match(sentence) else frozenset()

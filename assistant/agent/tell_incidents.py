@@ -125,9 +125,10 @@ def check_node(turn: QuestionTurn) -> Iterator[str]:
         return
     mark = f"[{source.number}]"
     for node, health in source.value["nodes"].items():
-        status = {"ok": "all that could be checked is well", "unknown": "could not be checked"}.get(
-            health["status"], health["status"]
-        )
+        status = {
+            "ok": "its read-only health probes see nothing wrong; no load test was run",
+            "unknown": "could not be checked",
+        }.get(health["status"], health["status"])
         yield f"{node}: {status} {mark}."
         probes = [row for row in health.get("probes", ()) if row.get("status") in ("critical", "warning")]
         for row in probes[:8]:

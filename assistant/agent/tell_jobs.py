@@ -19,6 +19,7 @@ from assistant.agent.answer import (
     without_repeats,
 )
 from assistant.agent.dialogue import QuestionTurn
+from assistant.content.reasons import reasons
 from assistant.nodeset import fold
 from assistant.records import JobState
 
@@ -70,10 +71,10 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
     if diagnosis.get("incident") is not None:
         turn.incidents.append(diagnosis["incident"])
     turn.evidence += [number for number in diagnosis.get("evidence", ()) if isinstance(number, int)]
-    sure = f"confidence {diagnosis['confidence']:.2f}, by {diagnosis['by']}"
+    code = f"{diagnosis['reason']}: {diagnosis['category']}, {diagnosis['confidence']:.2f} sure, by {diagnosis['by']}"
     quote = one_line(diagnosis["root_cause"][0]["text"], 200) if diagnosis["root_cause"] else ""
     summary = without_quote(one_line(diagnosis["summary"], 400), quote)
-    yield f"{about}: {diagnosis['reason']} ({diagnosis['category']}, {sure}) {mark}. {summary}"
+    yield f"{about}: {summary.rstrip('. ') or _title(diagnosis['reason'])} {mark}. ({code})"
     if diagnosis["reason"] == "unknown":
         yield "Nothing that is known here explains it; look at the end of the log and at the nodes."
     lines = [f"  {entry['file']}:{entry['line']}  {one_line(entry['text'], 200)}" for entry in diagnosis["root_cause"][:4]]
@@ -96,6 +97,12 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
     if diagnosis.get("incident") is not None:
         number = diagnosis["incident"]
         yield f"This is incident {number} ({diagnosis['state']}); the whole report: nightshift explain {number}"
+
+
+def _title(reason: str) -> str:
+    """Return what a reason is called in words."""
+    known = reasons().get(reason)
+    return known.title if known is not None else reason.replace("_", " ")
 
 
 def job_status(turn: QuestionTurn) -> Iterator[str]:

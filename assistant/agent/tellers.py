@@ -13,12 +13,15 @@ from typing import Any, Protocol
 
 from assistant.agent import tell_incidents, tell_jobs
 from assistant.agent.answer import AnswerKind, AnswerSource, Proposal, command_text, one_line, without_repeats
-from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.dialogue import QuestionTurn, answered_by
+from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.tell_jobs import failed
+from assistant.agent.tell_restarts import restart_as_asked
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
 from assistant.records import Action, Risk, Verdict
+from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 MOST_NODES = 8
@@ -42,7 +45,7 @@ def plan(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, planned)
         return
     recovery, mark = planned.value, f"[{planned.number}]"
-    yield f"Job {job}: {recovery['reason']} {mark}. {one_line(recovery['summary'], 300)}"
+    yield f"Job {job}: {one_line(recovery['summary'], 300)} {mark} ({recovery['reason']})"
     yield f"Playbook: {recovery['playbook'] or 'none'}; {one_line(recovery['note'], 300)} {mark}."
     for number, step in enumerate(recovery["steps"], 1):
         tool = find_tool(step["tool"])
@@ -65,11 +68,15 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
     if status.error:
         yield failed(turn, status)
         return
-    if status.value["state"] in ("running", "pending", "completed"):
-        yield f"Job {job} is {status.value['state']} [{status.number}]: there is nothing to bring back."
+    wish = restart_wish(turn.request.names.sketch, turn.request.names)
+    if (state := status.value["state"]) in ("running", "pending", "completed"):
+        yield f"Job {job} is {state} [{status.number}]: there is nothing to bring back."
+        return
+    if state == "cancelled":
+        yield from restart_as_asked(turn, wish, state, None)
         return
     recovery = turn.recovery if isinstance(turn, RecoveringTurn) else None
-    standing = recovery.standing(job) if recovery is not None else None
+    standing = recovery.standing(job) if recovery is not None and wish.is_plain else None
     if standing is not None and standing.state == "recovered":
         turn.incidents.append(standing.incident)
         yield f"Incident {standing.incident} brought job {job} back already: {one_line(standing.note, 200)} [{status.number}]."
@@ -82,10 +89,13 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
     if planned.error:
         yield failed(turn, planned)
         return
-    yield f"Job {job}: {planned.value['reason']} [{planned.number}]. {one_line(planned.value['summary'], 240)}"
+    yield f"Job {job}: {one_line(planned.value['summary'], 240)} [{planned.number}] ({planned.value['reason']})"
     if planned.value["action"] == Action.FIX_AND_RESUBMIT.value:
         turn.kind = AnswerKind.REFUSED
         yield f"A restart would fail again: a person must change something first. {one_line(planned.value['advice'], 300)}"
+        return
+    if not wish.is_plain:
+        yield from restart_as_asked(turn, wish, state, planned.value)
         return
     yield from _begin(turn, recovery, standing, planned)
 
@@ -150,7 +160,7 @@ def _waits(turn: QuestionTurn, state: RecoveryState, heading: str) -> Iterator[s
         turn.proposals.append(Proposal(pending.tool, {}, pending.change, pending.approval, digest=pending.digest))
         undo = "can be taken back with nightshift undo" if pending.undo else "cannot be taken back"
         yield f"  {change}\n     why: {one_line(pending.why, 200)}; {undo}"
-        yield f"     {_answers(pending.approval, pending.digest)}"
+        yield f"     {answered_by(pending.approval, pending.digest)}"
 
 
 def _single(turn: QuestionTurn, plan: Mapping[str, Any], by_hand: str) -> Iterator[str]:
@@ -162,13 +172,15 @@ def _single(turn: QuestionTurn, plan: Mapping[str, Any], by_hand: str) -> Iterat
         arguments |= {"exclude": blamed, "blamed": blamed}
     why = f"asked for: job {turn.request.job} failed of {plan['reason']}"
     # of no incident: an approval then makes this very call, and not the next step of a playbook
-    yield _proposal(turn.propose("resubmit_job", arguments, why=why, instead=by_hand))
+    yield turn.propose_text("resubmit_job", arguments, why=why, instead=by_hand)
     yield f"The whole playbook, with its tests and checks: {by_hand}"
 
 
 def cordon(turn: QuestionTurn) -> Iterator[str]:
-    """Propose to take nodes out."""
-    yield from _each_node(turn, "cordon_node", "nightshift nodes cordon {node} --why ...", {"reason": "asked for by an operator"})
+    """Propose to take nodes out, for as long as was said."""
+    more: dict[str, Any] = {"reason": "asked for by an operator"}
+    more |= {"hours": turn.request.names.hours} if turn.request.names.hours else {}
+    yield from _each_node(turn, "cordon_node", "nightshift nodes cordon {node} --why ...", more)
 
 
 def uncordon(turn: QuestionTurn) -> Iterator[str]:
@@ -188,7 +200,7 @@ def cancel(turn: QuestionTurn) -> Iterator[str]:
         return
     name = f"{one_line(status.value['name'], 60)} of {status.value['user']}, {status.value['state']}"
     yield f"Job {job} is {name} [{status.number}]."
-    yield _proposal(turn.propose("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}"))
+    yield turn.propose_text("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}")
 
 
 def approve(turn: QuestionTurn) -> Iterator[str]:
@@ -198,7 +210,15 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
     yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
     if not waiting.value:
         yield f"Nothing waits for an answer now [{waiting.number}]."
-    for row in (waiting.value or ())[:8]:
+    rows = waiting.value or ()
+    asked = turn.request.names.approvals
+    meant = [row for row in rows if row["approval"] in asked] if asked else rows if len(rows) == 1 else ()
+    for row in meant:
+        # its card stands below the answer, and is where a person answers
+        turn.proposals.append(
+            Proposal(row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST])
+        )
+    for row in rows[:8]:
         yield f"  nightshift approve {row['approval']}    {one_line(row['change'], 160)} [{waiting.number}]"
 
 
@@ -214,21 +234,7 @@ def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
         yield f"{one_line(node['node'], 80)} is {node['state']}{jobs} [{listed.number}]."
         by_hand = instead.format(node=shell_words([node["node"]]))
-        yield _proposal(turn.propose(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand))
-
-
-def _proposal(proposal: Proposal) -> str:
-    if proposal.approval is not None:
-        return f"Proposed, not done: {command_text(proposal.preview)}\n  {_answers(proposal.approval, proposal.digest)}"
-    if proposal.why_not:
-        would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
-        return f"Not even proposed: {proposal.why_not}{would}"
-    return f"Done, after a person said yes: {command_text(proposal.preview)}"
-
-
-def _answers(approval: int, digest: str) -> str:
-    """Return how a person answers, and the digest of the commands that they answer to."""
-    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
+        yield turn.propose_text(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand)
 
 
 # How words begin a recovery: the playbook is worked up to its next change, and that change waits for a person.

@@ -1,7 +1,6 @@
-"""What stands in a question before its meaning is asked: the names of what exists, keyword cues, typing errors.
+"""What stands in a question before its meaning is asked: the names of what exists, keyword cues.
 
-A cue is made of words, concepts and kinds of names that together speak for what a sentence asks for. A word that was typed in haste
-has one letter wrong, missing, doubled or swapped, and is read only where one known word alone is that near.
+A cue is made of words, concepts and kinds of names that together speak for what a sentence asks for.
 
 Only what exists in the cluster or the store is a name. Whatever looks like one and is none is handed back as a stranger, so that
 the answer can say so.
@@ -11,106 +10,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.agent.quantities import MASK, Quantities, take_quantities
 from assistant.content.reasons import reasons
 from assistant.errors import NightshiftError, UsageError
 from assistant.gate import Gate
 from assistant.nodeset import expand
+from assistant.records import JobState
 
 WORDS = Path(__file__).parent / "words.txt"
 """Words of the sentences from which the choice of a tool was learned; training/encoder/questions.py writes them."""
-SHORTEST = 4
-"""Letters of a word that may be mended; shorter ones are near too many others."""
-_WORD = re.compile(r"(?<![{\w])[a-z]+(?![}\w'])", re.IGNORECASE)
-
-_SHORT_FORMS = """
-y = why, u = you, ur = your, r = are, pls = please, plz = please, thx = thanks, wat = what, wut = what, whats = what is,
-wheres = where is, whos = who is, hows = how is, gimme = give me, lemme = let me, wanna = want to, gonna = going to,
-dont = do not, cant = cannot, b4 = before, n = and, msgs = messages, chkpt = checkpoint, chkpts = checkpoints, ckpt =
-checkpoint, ckpts = checkpoints
-"""
-_WRITTEN_OUT = {short: full for short, _, full in (pair.partition(" = ") for pair in " ".join(_SHORT_FORMS.split()).split(", "))}
-"""What pagers and chats leave out."""
-_SHORTHAND = re.compile(rf"(?<![{{\w'.-])(?:{'|'.join(_WRITTEN_OUT)})(?![}}\w'.-])", re.IGNORECASE)
-
-
-class Spelling:
-    """Mends words by those that are known."""
-
-    def __init__(self, words: Iterable[str]) -> None:
-        """Prepare to mend.
-
-        Args:
-            words: Words in lower case, those that are used often more than once.
-        """
-        self._count: dict[str, int] = defaultdict(int)
-        for word in words:
-            self._count[word] += 1
-        self._near: Mapping[str, set[str]] = _by_shorter(word for word in self._count if len(word) >= SHORTEST)
-        self._read: dict[str, str] = {}
-
-    def mended(self, text: str) -> str:
-        """Return a text with its slips mended and its shorthand written out; what stands in braces is no word."""
-        text = _SHORTHAND.sub(lambda match: _WRITTEN_OUT[match.group().lower()], text)
-        return _WORD.sub(lambda match: self._word(match.group()), text)
-
-    def _word(self, word: str) -> str:
-        low = word.lower()
-        if low in self._count or len(low) < SHORTEST:
-            return self._swapped(word, low)
-        if low not in self._read:
-            self._read[low] = self._nearest(low)
-        return self._read[low] or word
-
-    def _swapped(self, word: str, low: str) -> str:
-        """Return a short word whose letters changed places, `teh`."""
-        if low in self._count or len(low) != SHORTEST - 1:
-            return word
-        swaps = [
-            candidate for candidate in (low[1] + low[0] + low[2], low[0] + low[2] + low[1]) if self._count.get(candidate, 0) > 2
-        ]
-        return swaps[0] if len(swaps) == 1 else word
-
-    def _nearest(self, low: str) -> str:
-        near = {
-            candidate for short in {low, *_shorter(low)} for candidate in self._near.get(short, ()) if _one_slip(low, candidate)
-        }
-        if not near:
-            return ""
-        ordered = sorted(near, key=lambda candidate: (candidate[0] != low[0], -self._count[candidate], candidate))
-        return ordered[0] if ordered[0][0] == low[0] else ""
-
-
-def _by_shorter(words: Iterable[str]) -> Mapping[str, set[str]]:
-    near: dict[str, set[str]] = defaultdict(set)
-    for word in words:
-        for short in {word, *_shorter(word)}:
-            near[short].add(word)
-    return near
-
-
-def _shorter(word: str) -> set[str]:
-    """Return a word without each of its letters in turn: two words that are one slip apart have one of these in common."""
-    return {word[:place] + word[place + 1 :] for place in range(len(word))}
-
-
-def _one_slip(wrong: str, right: str) -> bool:
-    """Tell whether one letter is missing, too many or another, or two neighbours changed places."""
-    if len(wrong) != len(right):
-        return abs(len(wrong) - len(right)) == 1 and (wrong in _shorter(right) or right in _shorter(wrong))
-    unlike = [
-        place for place, (wrong_letter, right_letter) in enumerate(zip(wrong, right, strict=True)) if wrong_letter != right_letter
-    ]
-    if len(unlike) == 1:
-        # a whole other word is often one letter away from a short one
-        return len(wrong) > SHORTEST + 1
-    first, last = unlike[0], unlike[-1]
-    return len(unlike) == 2 and last == first + 1 and (wrong[first], wrong[last]) == (right[last], right[first])
 
 
 class Term(NamedTuple):
@@ -175,6 +88,7 @@ def stem(word: str) -> str:
 
 
 MOST_INCIDENTS = 400
+_FAILED = frozenset(str(state) for state in JobState if state.failed)
 
 
 @dataclass(frozen=True)
@@ -190,6 +104,10 @@ class NameInventory:
     approvals: tuple[int, ...] = ()
     unknown: tuple[str, ...] = ()
     """What could not be asked, and why."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """State of each job, oldest first."""
+    failed: tuple[str, ...] = ()
+    """Jobs that failed, by their end, the newest first."""
 
     def job_named(self, name: str) -> str | None:
         """Return the newest job of a name."""
@@ -211,6 +129,7 @@ def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
         return outcome.value if outcome.ok and isinstance(outcome.value, list) else ()
 
     jobs = ask("list_jobs", limit=100_000)
+    failures = sorted((job for job in jobs if job["state"] in _FAILED), key=lambda job: str(job["ended"] or ""), reverse=True)
     incidents = ask("list_incidents", limit=MOST_INCIDENTS)
     return NameInventory(
         jobs={str(job["job"]): str(job["name"]) for job in reversed(jobs)},
@@ -219,6 +138,8 @@ def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
         incidents={int(str(row["incident"])): str(row["job"] or "") for row in incidents},
         approvals=tuple(int(str(row["approval"])) for row in ask("list_approvals")),
         unknown=tuple(missing),
+        states={str(job["job"]): str(job["state"]) for job in reversed(jobs)},
+        failed=tuple(str(job["job"]) for job in failures),
     )
 
 
@@ -282,6 +203,9 @@ class Names:
     """How the time is told in an answer."""
     masked: str = ""
     """The question with `{job}`, `{node}`, `{incident}`, `{text}` in the place of names."""
+    quantities: Quantities = field(default_factory=Quantities)
+    sketch: str = ""
+    """As `masked`, with `{q}` in the place of numbers that are no names."""
 
 
 @dataclass
@@ -319,13 +243,14 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     """
     reading = _Reading(question)
     lines = _LINES.search(question)
-    hours, span = _time(question)
+    reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
+    reading.text, quantities = take_quantities(reading.text)
+    hours, span = _time(reading.text)
     if span:
         # `the last 12 hours` names no job 12
         reading.text = _SPAN.sub(" {span} ", reading.text)
     if lines:
         reading.text = _LINES.sub(" {n} lines ", reading.text)
-    reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
     reading.texts += reading.take(_XID, "{text}")
     _jobs_by_word(reading, inventory)
     for number in reading.take(_INCIDENT, "{incident}"):
@@ -334,7 +259,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
         reading.approvals.append(int(number))
     _nodes_by_number(reading, inventory)
     reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, inventory), reading.text)
-    masked = _searched(reading)
+    sketch = " ".join(_searched(reading).split())
     return Names(
         jobs=_once(reading.jobs),
         nodes=_once(reading.nodes),
@@ -348,7 +273,9 @@ def read_names(question: str, inventory: NameInventory) -> Names:
         lines=int(lines.group(1)) if lines else None,
         hours=hours,
         span=span,
-        masked=" ".join(masked.split()),
+        masked=sketch.replace(MASK, "50"),
+        quantities=quantities,
+        sketch=sketch,
     )
 
 

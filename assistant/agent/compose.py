@@ -1,0 +1,88 @@
+"""One answer from its parts: what it cannot tell, the sentence that the form of the question asks for, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from assistant.agent.answer import AnswerKind
+from assistant.agent.coverage import asked_attributes, figures_told, uncovered, uncovered_told
+from assistant.agent.dialogue import QuestionRequest, QuestionTurn
+from assistant.agent.forms import MOST_WHYS, first_sentence
+from assistant.agent.moods import CHANGING
+from assistant.agent.queries import RecordQuery, read_query
+from assistant.agent.tell_comparison import comparison_told
+from assistant.agent.tell_queries import query_told
+
+_COUNTABLE = frozenset(
+    {
+        "failed_jobs",
+        "list_jobs",
+        "incidents",
+        "overview",
+        "out_of_scope",
+        "node_history",
+        "changes",
+        "job_status",
+        "progress",
+        "bad_nodes",
+    }
+)
+"""Intents of questions about all jobs or incidents; of one job only where a figure of all of them is asked for."""
+_OF_ONE_JOB = frozenset({"job_status", "progress", "newest_checkpoint", "explain_job", "compare_jobs", "plan"})
+_FIGURES = frozenset({"progress", "job_status", "explain_job", "gpu_use", "show_log", "log_errors"})
+
+
+def of_two_jobs(request: QuestionRequest) -> QuestionRequest:
+    """Return a question about one job as one that compares, where it names two."""
+    jobs = request.names.jobs
+    if request.intent not in _OF_ONE_JOB or len(jobs) != 2:
+        return request
+    return replace(request, intent="compare_jobs", job=jobs[0], other_job=jobs[1])
+
+
+def query_of(turn: QuestionTurn) -> RecordQuery | None:
+    """Return what is asked of all jobs or incidents; None where the question is about one of them."""
+    intent = turn.request.intent
+    query = read_query(turn.request.names) if intent not in CHANGING else None
+    if query is None or turn.request.names.strangers:
+        return None
+    if query.measure in ("steps_lost", "node_hours"):
+        return query if intent in _COUNTABLE | _OF_ONE_JOB and not (turn.request.job and query.measure == "steps_lost") else None
+    if query.measure == "age" and intent not in ("failed_jobs", "list_jobs", "incidents", "overview", "out_of_scope"):
+        return None
+    if query.bounds and intent == "approvals":
+        return query
+    return query if intent in _COUNTABLE or (query.group and intent in _OF_ONE_JOB) else None
+
+
+def query_lines(turn: QuestionTurn, query: RecordQuery) -> list[str]:
+    """Return the answer to a question about all jobs or incidents."""
+    view = "incidents" if query.view == "incidents" else "failed_jobs" if query.state == "failed" else "list_jobs"
+    turn.request = replace(turn.request, intent=view)
+    lines = list(query_told(turn, query))
+    asked = uncovered(turn.request.names, view)
+    told = query.covers | ({"the number of GPUs"} if query.measure == "node_hours" else set())
+    missing = [part for part in asked if part.partition(" (")[0] not in told and part not in told]
+    return [uncovered_told(missing), *lines] if missing else lines
+
+
+def composed_lines(turn: QuestionTurn, tell: Callable[[QuestionTurn], Iterator[str]]) -> list[str]:
+    """Return an answer with what the question asks first before it, and at most three whys behind that."""
+    lines = list(tell(turn))
+    intent = turn.request.intent
+    if turn.kind is not AnswerKind.ANSWER or intent in CHANGING:
+        return lines
+    figures = list(comparison_told(turn)) if intent == "compare_jobs" else []
+    asked = [row for row in asked_attributes(turn.request.names.sketch) if row.line is not None and intent not in row.told]
+    if not figures and intent in _FIGURES and (asked or intent == "progress"):
+        figures = list(figures_told(turn))
+    told = {row.name for row in asked} if figures else set()
+    missing = [part for part in uncovered(turn.request.names, intent) if part.partition(" (")[0] not in told]
+    lead = "" if figures else first_sentence(turn)
+    heads = [*([uncovered_told(missing)] if missing else []), *figures, *([lead] if lead else [])]
+    return [*heads, *_without(lines, heads)[: MOST_WHYS if heads else None]]
+
+
+def _without(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
+    return [line for line in lines if line not in heads]

@@ -1,0 +1,497 @@
+"""The form of a question, and the sentence that answers it first: yes or no, a number, a name, a time; then why.
+
+The sentence is made from what the answer looked up already. Where its sources do not bear it, there is none, or it says that it is
+not known; a scheduler that gives no answer is never a no.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from assistant.agent.answer import AnswerSource, count_text, one_line, time_text
+from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.tell_jobs import FAILED
+from assistant.nodeset import fold
+from assistant.records import NodeState
+
+OUT = {NodeState.DRAINING.value, NodeState.DRAINED.value, NodeState.DOWN.value}
+QUIET_MIN = 15
+"""Minutes without a line in its log, from which on a running job is not said to move."""
+MOST_WHYS = 3
+
+
+class QuestionForm(StrEnum):
+    """What the first sentence of an answer has to be."""
+
+    YES_NO = "yes_no"
+    HOW_MANY = "how_many"
+    WHO = "who"
+    WHEN = "when"
+    HOW_LONG = "how_long"
+    OTHER = "other"
+
+
+_GREETING = (
+    r"^\W*(?:(?:hi|hey|hello|ok|okay|so|and|but|now|well|please|tell me(?: if| whether)?|do you know (?:if|whether))\b[\s,]*)*"
+)
+_FORMS = (
+    (QuestionForm.HOW_MANY, re.compile(rf"{_GREETING}(?:how many|what is the number of|count)\b")),
+    (QuestionForm.HOW_LONG, re.compile(rf"{_GREETING}(?:for )?how long\b")),
+    (QuestionForm.WHEN, re.compile(rf"{_GREETING}(?:since |until |at )?(?:when|what time)\b|\bsince when\s*\??$")),
+    (QuestionForm.WHO, re.compile(rf"{_GREETING}(?:who|whose)\b")),
+    (
+        QuestionForm.YES_NO,
+        re.compile(
+            rf"{_GREETING}(?:is|are|was|were|did|does|do|has|have|had|isn't|aren't|didn't|doesn't|hasn't|am|any|anything|"
+            r"(?:can|could|may|should|will|would) (?!you\b))\b"
+        ),
+    ),
+)
+
+
+def form_of(sentence: str) -> QuestionForm:
+    """Return the form of a question."""
+    text = sentence.lower()
+    return next((form for form, pattern in _FORMS if pattern.search(text)), QuestionForm.OTHER)
+
+
+def first_sentence(turn: QuestionTurn) -> str:
+    """Return the sentence that answers the form of a question from what was looked up for it; empty where there is none."""
+    form, text = form_of(turn.request.names.sketch), turn.request.names.sketch.lower()
+    lead = _LEADS.get((form, turn.request.intent))
+    return lead(turn, text) if lead is not None else ""
+
+
+def _source(turn: QuestionTurn, tool: str) -> AnswerSource | None:
+    return next((source for source in turn.sources if source.tool == tool and not source.error), None)
+
+
+def _says(text: str, words: str) -> bool:
+    return re.search(rf"\b(?:{words})\b", text) is not None
+
+
+_GOOD = "ok|okay|fine|healthy|well|good|alright|up|available|usable|in service|back|schedulable|ready|alive|sound"
+_BAD = "down|out|drained|draining|cordoned|broken|bad|sick|dead|unavailable|offline|faulty|unhealthy|wrong|excluded|missing"
+_STUCK = "stuck|hung|hang|hanging|hangs|frozen|stalled|deadlocked|moving|progressing|advancing|alive|making progress|going on"
+_MOVES = "moving|progressing|advancing|alive|making progress|going on"
+
+
+# Jobs
+
+
+def _job_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_job")
+    if source is None:
+        return ""
+    job, mark = source.value, f"[{source.number}]"
+    state, name = job["state"], f"job {job['job']}"
+    ended = f", {time_text(job['ended'], turn.now)}" if job["ended"] else ""
+    if _says(text, _STUCK):
+        return _stuck(turn, job, wants_stuck=not _says(text, _MOVES))
+    wanted = _wanted_state(text)
+    if wanted:
+        is_so = (
+            state in FAILED
+            if wanted == "failed"
+            else state == wanted or (wanted == "ended" and state not in ("running", "pending"))
+        )
+        word = {"failed": "it failed", "completed": "it completed"}.get(state, f"it is {state}")
+        return f"{'Yes' if is_so else 'No'}: {word}{ended} ({name}) {mark}."
+    if _says(text, _GOOD):
+        if state == "running":
+            return f"Yes, as far as the scheduler tells: {name} is running {mark}."
+        return f"{'Yes' if state == 'completed' else 'No'}: {name} is {state}{ended} {mark}."
+    return ""
+
+
+def _wanted_state(text: str) -> str:
+    states = (
+        ("completed", "completed|succeeded|successful|successfully"),
+        ("ended", "finished|done|over|ended|finish"),
+        ("failed", "failed|fail|crashed|crash|died|dead|broken|broke|killed"),
+        ("running", "running|run|still|active|started"),
+        ("pending", "pending|queued|waiting"),
+        ("cancelled", "cancelled|canceled"),
+    )
+    return next((state for state, words in states if _says(text, words)), "")
+
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
+
+
+def _stuck(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool) -> str:
+    """Return whether a job moves: by an open incident about a hang, else by the time of the last line of its log."""
+    name = f"job {job['job']}"
+    if job["state"] != "running":
+        yes = "No" if wants_stuck or job["state"] != "completed" else "No longer"
+        ended = f" since {time_text(job['ended'], turn.now)}" if job["ended"] else ""
+        return f"{yes}: {name} does not run, it is {job['state']}{ended}."
+    incidents = turn.look("list_incidents", job=job["job"], open_only=True)
+    hang = next((row for row in incidents.value or () if "hang" in f"{row['reason']} {row['kind']} {row['summary']}"), None)
+    if hang is not None:
+        opened = time_text(hang["opened"], turn.now)
+        return (
+            f"{'Yes' if wants_stuck else 'No'}: {name} hangs, noticed {opened} (incident {hang['incident']}) [{incidents.number}]."
+        )
+    tail = turn.look("tail_log", job=job["job"], lines=40)
+    stamps = _STAMP.findall(str(tail.value or ""))
+    if not stamps:
+        return f"Not known: the log of {name} has no times, and no open incident speaks of a hang [{tail.number}]."
+    at = datetime.fromisoformat(f"{stamps[-1][0]}T{stamps[-1][1]}+00:00")
+    quiet_min = (turn.now - at).total_seconds() / 60
+    if quiet_min < QUIET_MIN:
+        step = turn.look("job_progress", job=job["job"], timeout_s=0.0)
+        at_step = f" at step {step.value['step']} [{step.number}]" if step.value and step.value.get("step") is not None else ""
+        return f"{'No' if wants_stuck else 'Yes'}: its log moved {time_text(at.isoformat(), turn.now)}{at_step} [{tail.number}]."
+    moved = time_text(at.isoformat(), turn.now)
+    return f"Perhaps: nothing new stands in its log since {moved} [{tail.number}]; no incident is open about it."
+
+
+def _job_who(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_job")
+    if (
+        source is None
+        or not _says(text, "who|whose")
+        or _says(text, "killed|cancelled|stopped|broke|crashed|acknowledged|approved")
+    ):
+        return ""
+    return f"{source.value['user']}: job {source.value['job']} ({one_line(source.value['name'], 60)}) is theirs [{source.number}]."
+
+
+def _job_when(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_job")
+    if source is None:
+        return ""
+    job, mark = source.value, f"[{source.number}]"
+    if _says(text, "finish|finished|done|complete|ready") and job["state"] == "running":
+        return _remaining(turn, job)
+    for words, key, verb in (
+        ("end|ended|fail|failed|crash|crashed|die|died|stop|stopped|finish|finished|killed|cancelled|done", "ended", "ended"),
+        ("submit|submitted|queued|wait|waiting|pending", "submitted", "was submitted"),
+        ("start|started|begin|began|run|running|since", "started", "started"),
+    ):
+        if _says(text, words):
+            if not job[key]:
+                return f"Not yet, or not known: job {job['job']} is {job['state']}, and no such time is recorded {mark}."
+            return f"{_upper(time_text(job[key], turn.now))}: job {job['job']} {verb} then {mark}."
+    return ""
+
+
+_TOTAL = re.compile(r"\b(?:step|iteration|iter)s?\W{0,12}(\d+)\s*/\s*(\d+)", re.IGNORECASE)
+_MS = re.compile(r"(?:elapsed )?time per iteration \(ms\)\W{0,12}([0-9.]+)", re.IGNORECASE)
+
+
+def _remaining(turn: QuestionTurn, job: Mapping[str, Any]) -> str:
+    """Return when a running job would be done at the speed of its last steps."""
+    tail = turn.look("tail_log", job=job["job"], lines=40)
+    lines = [line for line in str(tail.value or "").splitlines() if _TOTAL.search(line)]
+    speeds = [float(match[1]) / 1000 for line in lines[-20:] if (match := _MS.search(line))]
+    if not lines or not speeds or not (total := _TOTAL.search(lines[-1])):
+        return (
+            f"Not known: the log of job {job['job']} does not say how many steps it makes and how long one takes [{tail.number}]."
+        )
+    left = int(total[2]) - int(total[1])
+    seconds = left * sum(speeds) / len(speeds)
+    at = time_text((turn.now + timedelta(seconds=seconds)).isoformat(), turn.now)
+    speed = sum(speeds) / len(speeds)
+    return f"About {at}: {left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each [{tail.number}]."
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _job_how_long(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_job")
+    if source is None:
+        return ""
+    job, mark = source.value, f"[{source.number}]"
+    if _says(text, "left|remaining|until|take|will|still|to go") and job["state"] == "running":
+        return _remaining(turn, job)
+    start, end, word = job["started"], job["ended"], "ran"
+    if _says(text, "wait|waited|waiting|queue|queued|pending"):
+        start, end, word = job["submitted"], job["started"], "waited"
+    elif _says(text, "down|dead|gone|out"):
+        start, end, word = job["ended"], None, "has been ended for"
+    if not start:
+        return f"Not known: of job {job['job']} no such time is recorded {mark}."
+    seconds = ((datetime.fromisoformat(end) if end else turn.now) - datetime.fromisoformat(start)).total_seconds()
+    so_far = "" if end or word.startswith("has") else " so far"
+    return f"{_span(seconds)}{so_far}: job {job['job']} {word}{'' if word.startswith('has') else ' that long'} {mark}."
+
+
+def _span(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    days, hours = divmod(hours, 24)
+    parts = [
+        f"{days} days" if days else "",
+        f"{hours} h" if hours else "",
+        f"{minutes} min" if minutes or not (hours or days) else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+# Nodes
+
+
+def _node_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "node_states")
+    if source is None or len(source.value) != 1:
+        return ""
+    node, mark = source.value[0], f"[{source.number}]"
+    name, state = node["node"], node["state"]
+    why = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
+    if state == NodeState.UNKNOWN.value:
+        return f"Not known: the scheduler does not know the state of {name} {mark}."
+    if _says(text, "busy|used|use|running|occupied|allocated"):
+        return f"{'Yes' if node['jobs'] else 'No'}: {', '.join(node['jobs']) or 'no job'} on {name}, it is {state} {mark}."
+    if _says(text, "idle|free|empty"):
+        return f"{'Yes' if state == 'idle' else 'No'}: {name} is {state}{why} {mark}."
+    wants_bad = _says(text, _BAD) and not _says(text, _GOOD)
+    is_out = state in OUT
+    if not wants_bad and not _says(text, _GOOD):
+        return ""
+    if is_out:
+        return f"{'Yes' if wants_bad else 'No'}: {name} is {state}{why} {mark}."
+    word = "No" if wants_bad else "Yes"
+    return f"{word}, as far as the scheduler tells: {name} is {state} {mark}; its health probes were not run for this."
+
+
+def _health_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "check_nodes")
+    if source is None or len(source.value["nodes"]) != 1:
+        return ""
+    node, health = next(iter(source.value["nodes"].items()))
+    mark, status = f"[{source.number}]", health["status"]
+    silent = [row for row in health.get("probes", ()) if row.get("status") == "unknown"]
+    if status == "unknown" or (silent and status == "ok"):
+        return f"Not known: {count_text(len(silent), 'probe')} of {node} gave no answer {mark}."
+    wants_bad = _says(text, f"{_BAD}|error|errors|problem|problems|issue|issues|xid|xids|ecc|hot") and not _says(text, _GOOD)
+    if status == "ok":
+        return f"{'No' if wants_bad else 'Yes'}, as far as its read-only probes see: {node} {mark}."
+    return f"{'Yes' if wants_bad else 'No'}: the probes of {node} say {status} {mark}."
+
+
+def _nodes_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "node_states")
+    if source is None:
+        return ""
+    nodes, mark = source.value, f"[{source.number}]"
+    out = [node["node"] for node in nodes if node["state"] in OUT]
+    strange = [node["node"] for node in nodes if node["state"] == NodeState.UNKNOWN.value]
+    if _says(text, "idle|free|spare|capacity|available") and not _says(text, "all|every|un\\w+"):
+        idle = [node["node"] for node in nodes if node["state"] == "idle"]
+        return f"{'Yes' if idle else 'No'}: {len(idle)} of {len(nodes)} nodes are idle {mark}."
+    wants_bad = not _says(text, _GOOD) or _says(text, _BAD)
+    if out or not strange:
+        word = ("Yes" if out else "No") if wants_bad else ("No" if out else "Yes")
+        names = f" ({fold(out)})" if out else ""
+        return f"{word}: {len(out)} of {len(nodes)} nodes {'is' if len(out) == 1 else 'are'} out of service{names} {mark}."
+    return f"Not known: the scheduler does not know the state of {fold(strange)} {mark}."
+
+
+def _nodes_how_many(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "node_states")
+    if source is None or _says(text, "gpus?|cards?"):
+        return ""
+    nodes, mark = source.value, f"[{source.number}]"
+    states = [node["state"] for node in nodes]
+    for words, wanted in (
+        ("idle|free|spare|available", {"idle"}),
+        ("down", {"down"}),
+        ("drained|draining|cordoned", {"drained", "draining"}),
+        ("allocated|busy|used|in use", {"allocated"}),
+        (_BAD, OUT),
+    ):
+        if _says(text, words):
+            return f"{sum(state in wanted for state in states)} of {len(states)} nodes {mark}."
+    return f"{len(states)} nodes {mark}."
+
+
+def _node_when(turn: QuestionTurn, text: str) -> str:
+    source, leases = _source(turn, "node_states"), _source(turn, "cordon_leases")
+    if source is None or len(source.value) != 1:
+        return ""
+    node, mark = source.value[0], f"[{source.number}]"
+    lease = next((row for row in (leases.value or {}).get("leases", ()) if row["node"] == node["node"]), None) if leases else None
+    if lease is not None and leases is not None and _says(text, "until|till|back|return|end|ends|expire|expires|long"):
+        end = time_text(lease["until"], turn.now) if lease["until"] else "No end is set"
+        return f"{_upper(end)}: so long Nightshift holds {node['node']} [{leases.number}]."
+    if node["state"] in OUT:
+        stamp = re.search(r"@(\d{4}-\d\d-\d\dT[\d:]{5,8})", str(node["reason"]))
+        if stamp:
+            return f"{_upper(time_text(stamp[1] + '+00:00', turn.now))}: since then {node['node']} is {node['state']} {mark}."
+        return f"Not known since when: {node['node']} is {node['state']} {mark}, and the scheduler notes no time."
+    return f"It is not out of service: {node['node']} is {node['state']} {mark}."
+
+
+# Lists, incidents, approvals, changes
+
+
+def _listed_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_jobs")
+    if source is None:
+        return ""
+    rows, users, mark = source.value, turn.request.names.users, f"[{source.number}]"
+    rows = [row for row in rows if not users or row["user"] in users]
+    wanted = _wanted_state(text) or "running"
+    if turn.request.names.hours and wanted != "running":
+        return ""
+    hits = [row for row in rows if (row["state"] in FAILED if wanted == "failed" else row["state"] == wanted)]
+    names = f": {', '.join(row['job'] for row in hits[:6])}" if hits else ""
+    return f"{'Yes' if hits else 'No'}, {count_text(len(hits), 'job')} {wanted}{names} {mark}."
+
+
+def _failures_yes_no(turn: QuestionTurn, text: str) -> str:
+    return ""  # the count of failures comes first already, and its span is in it
+
+
+def _approvals_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_approvals")
+    if source is None:
+        return ""
+    waiting = len(source.value)
+    changes = f"{count_text(waiting, 'change')} {'waits' if waiting == 1 else 'wait'}"
+    return f"{'Yes' if waiting else 'No'}: {changes} for a yes or no [{source.number}]."
+
+
+def _incidents_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_incidents")
+    if source is None:
+        return ""
+    return f"{'Yes' if source.value else 'No'}: {count_text(len(source.value), 'incident')} [{source.number}]."
+
+
+def _incident_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_incident")
+    if source is None or not _says(text, "solved|resolved|over|closed|done|finished|fixed|recovered|open|still|ongoing"):
+        return ""
+    row, mark = source.value, f"[{source.number}]"
+    wants_open = _says(text, "open|still|ongoing")
+    if row["state"] == "escalated":
+        return (
+            f"No: incident {row['incident']} was handed to a person (escalated) {mark}."
+            if not wants_open
+            else (f"Yes: incident {row['incident']} was handed to a person (escalated), nobody has closed it {mark}.")
+        )
+    return f"{'Yes' if row['ended'] != wants_open else 'No'}: incident {row['incident']} is {row['state']} {mark}."
+
+
+def _incident_when(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "show_incident")
+    if source is None:
+        return ""
+    row, mark = source.value, f"[{source.number}]"
+    key = "closed" if _says(text, "closed|end|ended|solved|resolved|over|finished") else "opened"
+    return (
+        f"{_upper(time_text(row[key], turn.now))}: incident {row['incident']} was {key} then {mark}."
+        if row[key]
+        else (f"Not yet: incident {row['incident']} is {row['state']} {mark}.")
+    )
+
+
+def _changes_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "recent_changes")
+    if source is None:
+        return ""
+    mark = f"[{source.number}]"
+    if _says(text, "work|worked|succeed|succeeded|help|helped|successful|back"):
+        return _restart_worked(turn, source)
+    finished = [row for row in source.value if row["status"] in ("done", "undone")]
+    return f"{'Yes' if finished else 'No'}: {count_text(len(finished), 'change')} made {mark}."
+
+
+def _restart_worked(turn: QuestionTurn, source: AnswerSource) -> str:
+    """Return whether the newest restart brought its job back, by the incident that it was made for."""
+    job = turn.request.names.jobs[0] if turn.request.names.jobs else turn.spoken_job
+    incidents = turn.look("list_incidents", limit=400, **({"job": job} if job else {}))
+    restarts = [row["incident"] for row in source.value if re.match(r"submit|sbatch|requeue|scontrol requeue", row["change"])]
+    rows = [row for row in incidents.value or () if row["job"]]
+    rows = [row for row in rows if not job and row["incident"] in restarts] or rows
+    mark = f"[{incidents.number}]"
+    if incidents.error or not rows:
+        return f"Not known: no incident about {f'job {job}' if job else 'a job'} is recorded [{incidents.number}]."
+    row = rows[0]
+    about = f"incident {row['incident']} about job {row['job']}"
+    turn.incidents.append(row["incident"])
+    if row["state"] == "recovered":
+        return f"Yes: {about} is recovered, {one_line(row['note'], 160)} {mark}."
+    if row["state"] == "waiting":
+        return f"Not yet: {about} waits, nothing was restarted ({one_line(row['note'], 120)}) {mark}."
+    if row["ended"]:
+        return f"No: {about} is {row['state']}, {one_line(row['note'], 160)} {mark}."
+    return f"Not known yet: {about} is {row['state']} {mark}."
+
+
+def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "explain_job") or _source(turn, "show_incident")
+    if source is None:
+        return ""
+    diagnosis = source.value.get("diagnosis") or source.value
+    seen = diagnosis.get("seen_before") or ()
+    listed = _source(turn, "list_incidents")
+    own = diagnosis.get("incident", source.value.get("incident"))
+    same = [row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
+    if seen or same:
+        return f"Yes: {count_text(len({row['incident'] for row in (*seen, *same)}), 'other incident')} [{source.number}]."
+    return f"No: nothing like it is recorded [{source.number}]."
+
+
+def _checkpoints_yes_no(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_checkpoints")
+    if source is None or source.value.get("doubt"):
+        return ""
+    saved = source.value["checkpoints"]
+    healthy = [row for row in saved if row["healthy"]]
+    wanted = healthy if _says(text, "healthy|good|usable|valid|intact|fine|ok") else saved
+    return f"{'Yes' if wanted else 'No'}: {count_text(len(saved), 'checkpoint')}, {len(healthy)} of them healthy [{source.number}]."
+
+
+def _checkpoints_how_many(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_checkpoints")
+    if source is None or source.value.get("doubt"):
+        return ""
+    saved = source.value["checkpoints"]
+    return (
+        f"{count_text(len(saved), 'checkpoint')}, {sum(bool(row['healthy']) for row in saved)} of them healthy [{source.number}]."
+    )
+
+
+def _listed_who(turn: QuestionTurn, text: str) -> str:
+    source = _source(turn, "list_jobs")
+    if source is None:
+        return ""
+    wanted = _wanted_state(text) or "running"
+    users = dict.fromkeys(
+        row["user"] for row in source.value if (row["state"] in FAILED if wanted == "failed" else row["state"] == wanted)
+    )
+    return f"{', '.join(users) or 'Nobody'}: of {wanted} jobs [{source.number}]."
+
+
+Lead = Callable[[QuestionTurn, str], str]
+_LEADS: Mapping[tuple[QuestionForm, str], Lead] = {
+    **{(QuestionForm.YES_NO, intent): _job_yes_no for intent in ("job_status", "progress", "explain_job", "stacks")},
+    **{(QuestionForm.WHEN, intent): _job_when for intent in ("job_status", "progress", "explain_job")},
+    **{(QuestionForm.HOW_LONG, intent): _job_how_long for intent in ("job_status", "progress", "explain_job")},
+    **{(QuestionForm.WHO, intent): _job_who for intent in ("job_status", "progress")},
+    (QuestionForm.YES_NO, "node_state"): _node_yes_no,
+    (QuestionForm.WHEN, "node_state"): _node_when,
+    (QuestionForm.HOW_LONG, "node_state"): _node_when,
+    (QuestionForm.YES_NO, "check_node"): _health_yes_no,
+    (QuestionForm.YES_NO, "bad_nodes"): _nodes_yes_no,
+    (QuestionForm.HOW_MANY, "bad_nodes"): _nodes_how_many,
+    (QuestionForm.YES_NO, "list_jobs"): _listed_yes_no,
+    (QuestionForm.WHO, "list_jobs"): _listed_who,
+    (QuestionForm.YES_NO, "approvals"): _approvals_yes_no,
+    (QuestionForm.YES_NO, "incidents"): _incidents_yes_no,
+    (QuestionForm.YES_NO, "explain_incident"): _incident_yes_no,
+    (QuestionForm.WHEN, "explain_incident"): _incident_when,
+    (QuestionForm.YES_NO, "changes"): _changes_yes_no,
+    (QuestionForm.YES_NO, "seen_before"): _seen_yes_no,
+    (QuestionForm.YES_NO, "checkpoints"): _checkpoints_yes_no,
+    (QuestionForm.HOW_MANY, "checkpoints"): _checkpoints_how_many,
+}

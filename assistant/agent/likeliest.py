@@ -1,0 +1,54 @@
+"""The job that is meant where a question names none: the only one that runs, the newest that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from assistant.agent.dialogue import QuestionRequest
+from assistant.agent.words import NameInventory
+
+_RUNS = frozenset({"progress", "gpu_use", "stacks", "show_log", "search_log", "job_status", "scheduler_log"})
+"""Intents about a job that is at work."""
+_FAILED = frozenset({"explain_job", "log_errors", "plan", "seen_before", "newest_checkpoint", "checkpoints"})
+"""Intents about a job that failed."""
+_ALIVE = ("running", "pending")
+MOST_OTHERS = 3
+
+
+class LikeliestJob(NamedTuple):
+    """A question with the job that was taken for it."""
+
+    request: QuestionRequest
+    note: str
+    """How that is told; empty where none was taken."""
+
+
+def likeliest_job(request: QuestionRequest, inventory: NameInventory, needs: tuple[str, ...]) -> LikeliestJob:
+    """Return a question with the one sensible job in it, where it names none and there is one.
+
+    Args:
+        request: As it was completed from what was said before.
+        inventory: What exists.
+        needs: Kinds of names that its intent needs.
+    """
+    alone = needs.count("job") == 1 or request.intent in ("plan", "seen_before")
+    if not alone or request.job or request.incident is not None or request.names.strangers or request.names.numbers:
+        return LikeliestJob(request, "")
+    states = inventory.states
+    running = [job for job, state in states.items() if state == "running"]
+    alive = [job for job, state in states.items() if state in _ALIVE]
+    if request.intent in _RUNS and len(running) == 1:
+        return _taken(request, running[0], "the only one that runs")
+    if request.intent in _FAILED and inventory.failed:
+        others = ", ".join(inventory.failed[1 : 1 + MOST_OTHERS])
+        return _taken(request, inventory.failed[0], f"the newest that failed{f'; before it: {others}' if others else ''}")
+    if request.intent == "cancel" and len(alive) == 1:
+        return _taken(request, alive[0], f"the only one that is {states[alive[0]]}")
+    if request.intent == "recover" and len(inventory.failed) == 1:
+        return _taken(request, inventory.failed[0], "the only one that failed")
+    return LikeliestJob(request, "")
+
+
+def _taken(request: QuestionRequest, job: str, why: str) -> LikeliestJob:
+    return LikeliestJob(replace(request, job=job), f"(Taken: job {job}, {why}.)")

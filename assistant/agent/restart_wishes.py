@@ -1,0 +1,151 @@
+"""What an order to restart a job says besides the job: from which checkpoint, away from which nodes, without which steps.
+
+What a restart cannot be given is named, so that it is refused and not left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from assistant.agent.quantities import MASK
+from assistant.agent.words import Names
+from assistant.nodeset import fold
+
+_SAVE = r"(?:checkpoint|ckpt|save|snapshot)"
+_START = re.compile(
+    r"\bfrom (?:the )?(?:very )?(?:beginning|start|scratch|zero|nothing)\b|\bfrom step 0\b|\bwithout (?:a |any |its )?checkpoint\b",
+    re.I,
+)
+_BEFORE = re.compile(
+    rf"\b(?:from|at|of) (?:the )?(?:one|{_SAVE}) (?:right |just )?before(?: (?:that|it|this|the last(?: one)?))?\b"
+    r"|\bfrom (?:the |an? )?(?:previous|earlier|preceding|second(?:[ -](?:last|newest|to last))?|last but one)"
+    rf"(?: (?:one|{_SAVE}))?\b",
+    re.IGNORECASE,
+)
+_NEWEST = re.compile(
+    r"\bfrom (?:the |its |his )?(?:very )?(?:last|newest|latest|most recent)?"
+    rf"(?: (?:known|healthy|good|intact|usable|safe|complete))*(?: (?:{_SAVE}|one|state))\b",
+    re.IGNORECASE,
+)
+_AWAY = re.compile(
+    r"\b(?:without|avoid(?:ing)?|exclud(?:e|ing)|away from|except(?: on)?|other than|but not on|not on|not using|off|instead of"
+    r"|skipping|minus)(?: the)?(?: nodes?| machines?| hosts?)*(?:\s+\{node\}(?:\s*(?:,|and|or)\s*)?)+",
+    re.IGNORECASE,
+)
+_ELSEWHERE = re.compile(
+    r"\b(?:on|with|using) (?:other|different|new|fresh) (?:nodes|machines|hosts)\b|\belsewhere\b", re.IGNORECASE
+)
+_PLACED = re.compile(r"\{job\}.*\b(?:on|using|with)(?: the)?(?: nodes?| machines?)* \{node\}", re.IGNORECASE)
+_SKIP = re.compile(
+    r"\b(?:skip(?:ping)?|leav(?:e|ing) out|without|jump(?:ing)? over)(?: the)? (?:steps?|iterations?) ", re.IGNORECASE
+)
+_STEP = re.compile(
+    rf"\b(?:from|at|to|with|using)?\s*(?:the )?(?:its )?{_SAVE}?\s*(?:of|at)?\s*(?:steps?|iterations?) "
+    rf"{re.escape(MASK)}(?:\s*(?:to|-|and|through|until)\s*{re.escape(MASK)})?",
+    re.IGNORECASE,
+)
+_PATH = re.compile(rf"\b(?:from|with|using|at)\s+(?:the )?(?:{_SAVE}|file|path)?\s*(?:in|at)?\s*{re.escape(MASK)}", re.IGNORECASE)
+_REST = re.compile(
+    r"\b(?:with|without|using|on|in|at|as|if|when|once|after|until|unless|before|by|under|as soon as|tomorrow|tonight|later"
+    r"|next|every|but|instead|skip\w*|not|for)\b[^,;.!?]*",
+    re.IGNORECASE,
+)
+_IDLE = re.compile(
+    r"\b(?:on|in|at|by|with|for|as|before|but)\s+(?:again|now|once|please|it|me|us|its (?:own )?(?:id|checkpoint)"
+    r"|the (?:job|queue|run|same (?:id|number|nodes?)|cluster|scheduler|users?|playbook)|all|soon as possible|once more|same id"
+    r"|work|service|line|life|users?|queue|good|another (?:go|try|attempt|chance)"
+    r"|a (?:second|new) (?:time|go|try)|is|its|long|real)\b"
+    r"|\bonce (?:more|again)\b|\bafter (?:all|that|this)\b|\bas usual\b",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(r"\{(?:job|node|incident|text|number)\}|\buser(?:'s)?\b")
+
+
+@dataclass(frozen=True)
+class RestartWish:
+    """What a restart is to be given."""
+
+    checkpoint: str = ""
+    """`none`, `newest`, `before`, `step`, a path; empty where nothing is said."""
+    step: int | None = None
+    exclude: tuple[str, ...] = ()
+    elsewhere: bool = False
+    """On none of the nodes that it had."""
+    skip: tuple[int, int] | None = None
+    """First step whose data is left out, and the first whose data counts again."""
+    uncarried: tuple[str, ...] = ()
+    """What a restart cannot be given, as it stands in the question."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing but that the job shall run again."""
+        named = self.checkpoint not in ("", "newest") or self.exclude or self.elsewhere or self.skip or self.uncarried
+        return not named
+
+
+def restart_wish(sentence: str, names: Names) -> RestartWish:
+    """Return what an order to restart says besides its job.
+
+    Args:
+        sentence: With names masked, and `{q}` for the numbers of `names.quantities`.
+        names: Of the question.
+    """
+    quantities, rest = names.quantities, sentence
+    steps = list(quantities.steps)
+    skip: tuple[int, int] | None = None
+    if _SKIP.search(rest) and len(steps) >= 2:
+        skip, steps = (steps[-2], steps[-1]), steps[:-2]
+        rest = _SKIP.sub(" steps ", rest)
+    checkpoint = ""
+    for pattern, said in (
+        (_START, "none"),
+        (_BEFORE, "before"),
+        (_STEP, "step" if steps else ""),
+        (_PATH, quantities.paths[0] if quantities.paths else ""),
+        (_NEWEST, "newest"),
+    ):
+        if said and pattern.search(rest):
+            rest = pattern.sub(" ", rest)
+            checkpoint = checkpoint or said
+    step = steps[0] if checkpoint == "step" else None
+    exclude = names.nodes if _AWAY.search(rest) else ()
+    elsewhere = bool(_ELSEWHERE.search(rest))
+    rest = _ELSEWHERE.sub(" ", _AWAY.sub(" ", rest))
+    placed = (f"on {fold(names.nodes)}",) if names.nodes and not exclude and _PLACED.search(rest) else ()
+    return RestartWish(checkpoint, step, exclude, elsewhere, skip, (*placed, *_uncarried(rest)))
+
+
+def begins_before(sentence: str) -> bool:
+    """Tell whether `from the one before` speaks of a checkpoint."""
+    match = _BEFORE.search(sentence)
+    return match is not None and match.group().lower().startswith("from")
+
+
+def _uncarried(rest: str) -> tuple[str, ...]:
+    """Return the phrases of an order that nothing was made of: conditions, times, and what a change cannot be given."""
+    rest = _IDLE.sub(" ", rest)
+    phrases = []
+    for match in _REST.finditer(rest):
+        text = " ".join(_NAMED.sub(" ", match.group()).replace(MASK, "N").split()).strip(" ,.;!?")
+        if len(text.split()) > 1 or text.lower() in ("tomorrow", "tonight", "later"):
+            phrases.append(text)
+    return tuple(phrases)
+
+
+_CONDITION = re.compile(
+    r"\b(?:if|when|once|after|unless|as soon as|whenever|until|before)\s+"
+    r"(?!you|that|all|this|more|again|possible|ok|necessary|now\b)[^,;.!?]+"
+    rf"|\b(?:in|at|by|around)\s+(?:{re.escape(MASK)}|noon|midnight|an? (?:hour|minute|day)"
+    r"|the (?:evening|morning|weekend))[^,;.!?]*"
+    r"|\b(?:tomorrow|later|tonight)\b|\bnext (?:week|time|morning|monday)\b|\bevery (?:day|hour|time)\b",
+    re.IGNORECASE,
+)
+_IN_A_WHILE = re.compile(r"\bin (?:about )?\d+ ?(?:minutes?|mins?|hours?|hrs?|h|days?)\b", re.IGNORECASE)
+
+
+def condition_of(question: str, names: Names) -> str:
+    """Return when or on what condition an order is to be followed; empty where it is meant for now."""
+    clock = names.quantities.clock[2]
+    match = _IN_A_WHILE.search(question) or _CONDITION.search(_IDLE.sub(" ", names.sketch))
+    return clock or (" ".join(match.group().replace(MASK, "N").split()) if match else "")

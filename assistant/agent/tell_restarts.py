@@ -1,0 +1,117 @@
+"""Restarts with what was asked for besides: a checkpoint, a step, nodes to stay away from, steps to leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assistant.agent.answer import AnswerKind, AnswerSource, one_line
+from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.restart_wishes import RestartWish
+from assistant.nodeset import fold
+
+CARRIED = "a restart takes a checkpoint or its step, nodes to stay away from, and steps to leave out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """From where a restart begins."""
+
+    checkpoint: str
+    """As the tool takes it; empty where none of that kind may be loaded."""
+    text: str
+    """As it is told."""
+    marks: str = ""
+
+
+def restart_as_asked(turn: QuestionTurn, wish: RestartWish, state: str, plan: Mapping[str, Any] | None) -> Iterator[str]:
+    """Propose to submit a job again with what was asked for; where that cannot be, say so and what can.
+
+    Args:
+        turn: Of the order.
+        wish: What the restart is to be given.
+        state: Of the job.
+        plan: Of its recovery; None for a job that was cancelled.
+    """
+    job = turn.request.job
+    if wish.uncarried:
+        turn.kind = AnswerKind.REFUSED
+        yield f"Not proposed: {_quoted(wish.uncarried)} cannot be passed on; {CARRIED}. Without it, say: restart {job}"
+        return
+    start = _start(turn, wish)
+    if not start.checkpoint:
+        turn.kind = AnswerKind.REFUSED
+        yield f"Not proposed: {start.text} {start.marks}".rstrip()
+        return
+    arguments = _arguments(turn, wish, plan)
+    if isinstance(arguments, str):
+        turn.kind = AnswerKind.UNKNOWN
+        yield arguments
+        return
+    arguments = {"job": job, "checkpoint": start.checkpoint, **arguments}
+    told = [start.text]
+    told += [f"away from {fold(arguments['exclude'])}"] if arguments.get("exclude") else []
+    told += [f"without the data of steps {wish.skip[0]} to {wish.skip[1]}"] if wish.skip else []
+    was = "was cancelled; it" if state == "cancelled" else f"({plan['reason']})" if plan else ""
+    yield f"Job {job} {was} would be submitted again {', '.join(told)} {start.marks}".replace("  ", " ").rstrip() + ":"
+    yield from _others_waiting(turn, arguments)
+    why = f"asked for: job {job} again {', '.join(told)}"
+    yield turn.propose_text("resubmit_job", arguments, why=why, instead=f"nightshift recover {job}")
+
+
+def _quoted(phrases: Sequence[str]) -> str:
+    return " and ".join(f'"{one_line(phrase, 80)}"' for phrase in phrases)
+
+
+def _start(turn: QuestionTurn, wish: RestartWish) -> _Start:
+    if wish.checkpoint == "none":
+        return _Start("none", "from the beginning, without a checkpoint")
+    if wish.checkpoint in ("", "newest"):
+        return _Start("last_healthy", "from its newest healthy checkpoint")
+    if wish.checkpoint not in ("step", "before"):
+        return _Start(wish.checkpoint, f"from {one_line(wish.checkpoint, 200)}")
+    source = turn.look("list_checkpoints", job=turn.request.job)
+    mark = f"[{source.number}]"
+    if source.error:
+        return _Start("", f"which checkpoints job {turn.request.job} has is not known: {source.error}", mark)
+    saved, healthy = source.value["checkpoints"], [row for row in source.value["checkpoints"] if row["healthy"]]
+    if wish.checkpoint == "before":
+        if len(healthy) < 2:
+            steps = ", ".join(str(row["step"]) for row in healthy) or "none"
+            return _Start("", f"there is no healthy checkpoint before the newest one; healthy: {steps}", mark)
+        return _Start(healthy[-2]["path"], f"from step {healthy[-2]['step']}, the one before step {healthy[-1]['step']}", mark)
+    row = next((row for row in saved if row["step"] == wish.step), None)
+    if row is not None and row["healthy"]:
+        return _Start(row["path"], f"from step {wish.step}", mark)
+    below = [other["step"] for other in healthy if wish.step is not None and other["step"] <= wish.step]
+    nearest = f"; the nearest healthy one before it is of step {below[-1]}" if below else "; no healthy one lies before it"
+    if row is not None:
+        return _Start(
+            "", f"the checkpoint of step {wish.step} must not be loaded: {one_line('; '.join(row['problems']), 200)}{nearest}", mark
+        )
+    steps = ", ".join(str(other["step"]) for other in saved[-8:]) or "none"
+    return _Start("", f"job {turn.request.job} has no checkpoint of step {wish.step}; it has: {steps}{nearest}", mark)
+
+
+def _arguments(turn: QuestionTurn, wish: RestartWish, plan: Mapping[str, Any] | None) -> dict[str, Any] | str:
+    blamed = [node for node in (plan or {}).get("nodes_to_blame", ()) if node in turn.inventory.nodes]
+    exclude = list(dict.fromkeys([*wish.exclude, *blamed]))
+    if wish.elsewhere:
+        status = turn.look("show_job", job=turn.request.job)
+        if status.error:
+            return f"On which nodes it ran is not known: {status.error} [{status.number}]"
+        exclude = list(dict.fromkeys([*exclude, *status.value["nodes"]]))
+    arguments: dict[str, Any] = {"exclude": exclude} if exclude else {}
+    arguments |= {"blamed": blamed} if blamed else {}
+    return arguments | ({"skip_from_step": wish.skip[0], "skip_to_step": wish.skip[1]} if wish.skip else {})
+
+
+def _others_waiting(turn: QuestionTurn, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Tell of a restart of the same job that waits already with other arguments: of two, one has to be answered with no."""
+    waiting: AnswerSource = turn.look("list_approvals")
+    for row in waiting.value or ():
+        same_job = row["tool"] == "resubmit_job" and row["arguments"].get("job") == arguments["job"]
+        if same_job and any(row["arguments"].get(name) != value for name, value in arguments.items()):
+            approval, change = row["approval"], one_line(row["change"], 160)
+            yield f"Approval {approval} waits for another restart of it [{waiting.number}], answer that one with no: {change}"
