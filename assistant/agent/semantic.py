@@ -30,6 +30,7 @@ from assistant.agent.dialogue import (
     shown_source,
     variants,
 )
+from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.errors import ConfigError
@@ -101,7 +102,10 @@ class SemanticAgent:
             InputError: It is empty or too long.
         """
         dialogue = self.state
-        answer = self._answer(choose_option(question_of(question), dialogue), trusted=trusted, listener=listener)
+        reading = read_sentence(question_of(question), lambda: known_names(read_inventory(self._gate)))
+        answer = reading.refusal(MODE) or reading.remarked(
+            self._answer(choose_option(reading.english, dialogue), trusted=trusted, listener=listener)
+        )
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
