@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from assistant.agent.languages.glosses import Gloss, SentenceUnit, WordTag, english_words, entries, tables
@@ -28,15 +28,35 @@ _SECTIONS = tuple(
     ).split()
 )
 """An earlier one is read first."""
+_ID = r"[A-Za-z0-9][A-Za-z0-9_.\[\],-]*"
 _SUBJECT = re.compile(
     r"(调度器|slurm\w*|控制器|内核)(?:日志)?(?:里|上|那边)?(?:对|关于|针对|有关)\s*([\w.\[\]-]+)的?", re.ASCII | re.IGNORECASE
 )
-_REWRITES = (
+_REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # 7号节点 -> 节点7, 第400步 -> step 400, 最近3天 -> the last 3 days
     (re.compile(r"(\d+)\s*号\s*(节点|机器|任务|作业|事件|审批)"), r"\2\1"),
     (re.compile(r"第\s*(\d+)\s*步"), r" step \1 "),
     (re.compile(r"(?<![\w])步\s*(\d+)"), r" step \1 "),
     (_SUBJECT, r"\2\1"),
+    (
+        re.compile(
+            rf"(?:不要|别|禁止|停止)再?(?:往|向|给|在)\s*({_ID})\s*上?再?(?:调度|分配|派|安排|放|提交|跑)新?的?(?:任务|作业|活)?了?|"
+            rf"({_ID})\s*上?(?:不要|别)再?(?:分配|调度|接|跑|派|安排|放)新?的?(?:任务|作业|活)了?"
+        ),
+        lambda match: f"隔离{match.group(1) or match.group(2)}",
+    ),
+    (re.compile(r"的?\s*(?:drain|cordon|隔离|封锁)(?:状态)?(?:给)?(?:去掉|取消|解除|撤掉|撤销|移除)"), "解除隔离"),
+    (
+        re.compile(
+            rf"在?\s*({_ID})\s*的?(?:日志|log)\s*(?:里面|里|中)?(?:有没有|有无|是否|有)(?:出现|包含|提到|含有)?过?\s*({_ID}|\0\d+\0)\s*[吗没]?"
+        ),
+        r"在\1的日志里搜索\2",
+    ),
+    (
+        re.compile(rf"(?:调度器|slurm|slurmctld)\s*(?:里面|里|中|上)?\s*({_ID})\s*是?怎么(?:记录|写|说|讲)的?", re.IGNORECASE),
+        r"\1调度器怎么说",
+    ),
+    (re.compile(r"^那么?\s*(?=[A-Za-z0-9])"), ""),
     # 不用node07重启: without it; 用上一个检查点重启: from it; 让4830继续跑: do not stop it
     (re.compile(r"(?:不用|不要用|别用|避开|绕开|排除|去掉)\s*(?=[A-Za-z][\w-]*[\d\[])"), "不带"),
     (re.compile(r"(?<![可能使不没有应占在要常启停采])用(?=[^，。？用]{0,12}(?:检查点|存档|ckpt|checkpoint))"), "从"),

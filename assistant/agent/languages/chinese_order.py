@@ -24,7 +24,7 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
         units: Of the clause, its stop last.
     """
     asks = is_question_stop(units[-1])
-    body = [unit for unit in units[:-1] if unit.tag is not WordTag.FILLER]
+    body = [unit for unit in _handled(units[:-1]) if unit.tag is not WordTag.FILLER]
     body = _without_idle_about(body)
     if not body:
         return EnglishClause("", Mood.STATEMENT)
@@ -37,7 +37,34 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     body = [unit for unit in body if unit.tag is not WordTag.CONJUNCTION or unit.english in ("and", "or")]
     lead = [unit for unit in lead if unit.english not in ("and", "or")]
     clause = _arranged(body, asks)
-    return clause._replace(text=f"{text_of(lead)} {clause.text}".strip())
+    text = f"{text_of(lead)} {clause.text}".strip()
+    for wrong, right in _AGREEMENT:
+        text = text.replace(wrong, right)
+    return clause._replace(text=text)
+
+
+_AGREEMENT = (("has you", "have you"), ("does you", "do you"), ("has I ", "have I "), ("does I ", "do I "), ("is you", "are you"))
+_AGREEMENT += (("has they", "have they"), ("does they", "do they"), ("is they", "are they"))
+
+
+_UNDONE = {
+    "restarted": "restart", "cancelled": "cancel", "stopped": "stop", "killed": "kill", "drained": "drain", "cordoned": "cordon",
+    "out of service": "take {} out of service", "finished": "stop",
+}  # fmt: skip
+
+
+def _handled(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units where what is done to a thing that 把 puts before its verb is an order: 把4830停了."""
+    has_object = any(unit.source in ("把", "将") for unit in units)
+    has_subject = any(unit.tag in (WordTag.QUESTION, WordTag.YESNO) or unit.english in ("you", "already") for unit in units)
+    if not has_object or has_subject:
+        return list(units)
+    return [
+        replace(unit, english=_UNDONE[unit.english], tag=WordTag.ORDER)
+        if unit.english in _UNDONE and unit.tag in (WordTag.PAST, WordTag.ADJECTIVE) and not unit.source.endswith("的")
+        else unit
+        for unit in units
+    ]
 
 
 def _arranged(body: list[SentenceUnit], asks: bool) -> EnglishClause:
@@ -190,6 +217,10 @@ def _grouped(body: list[SentenceUnit]) -> list[SentenceUnit]:
     while place < len(body):
         unit = body[place]
         end = place + 1
+        if unit.source in _TOWARDS and any(later.is_verb for later in body[place:]):
+            # 给node07解封: what follows is the object
+            place += 1
+            continue
         if unit.tag is WordTag.PREPOSITION and unit.english not in ("and", "versus"):
             while end < len(body) and (body[end].is_thing or body[end].tag is WordTag.ADJECTIVE or body[end].english == "and"):
                 if end > place + 1 and body[end].tag is WordTag.NAME and body[end - 1].tag is WordTag.NAME:
@@ -201,6 +232,9 @@ def _grouped(body: list[SentenceUnit]) -> list[SentenceUnit]:
             grouped.append(unit)
         place = end
     return grouped
+
+
+_TOWARDS = frozenset({"给", "对", "对于", "针对", "替"})
 
 
 def _thing_before(units: Sequence[SentenceUnit], end: int) -> int:
@@ -289,7 +323,7 @@ def _phrase_first(body: list[SentenceUnit], asks: bool) -> EnglishClause:
     alone, _, about = phrase.english.partition("|")
     text = (about if about and objects else alone).replace(SLOT, text_of(objects) or "it")
     rest_text = text_of(_as_statement(remainder))
-    is_question = asks or phrase.english.split()[0] in _ASKING_WORDS
+    is_question = asks or (phrase.english.split()[0] in _ASKING_WORDS and not phrase.english.startswith(("do not", "do nothing")))
     return EnglishClause(
         f"{text} {rest_text}".strip(), Mood.QUESTION if is_question else Mood.STATEMENT, orders and not is_question
     )
@@ -339,9 +373,15 @@ def _question(body: Sequence[SentenceUnit], place: int) -> str:
     if word.english == "which" and len(head) == 1 and subject and not after:
         # 任务都有哪些: a list of them
         return text_of([word, *(unit for unit in subject if unit.english != "have"), *times])
+    if len(head) > 1 and subject and all(unit.is_thing for unit in subject) and after and not any(unit.is_verb for unit in after):
+        # 4821哪些检查点是好的
+        return text_of([*head, *_OF, *subject, *_ARE, *_as_statement(after), *times])
     auxiliary = _auxiliary(after, remainder) if subject or word.english in _HAVING else ""
     verbs = [replace(unit, english=unit.english.removeprefix("be ")) for unit in _as_statement(remainder, keep_be=bool(auxiliary))]
     return " ".join(filter(None, [text_of(head), auxiliary, text_of(verbs), text_of(times)]))
+
+
+_OF, _ARE = [SentenceUnit("of", WordTag.OF, "")], [SentenceUnit("are", WordTag.AUXILIARY, "")]
 
 
 def _auxiliary(after: Sequence[SentenceUnit], remainder: Sequence[SentenceUnit]) -> str:

@@ -15,7 +15,7 @@ _PIECE = re.compile(
     r"|[\w/#@=~{][\w/.:+#@=~*{}'’-]*|[?!.,;:()]"
 )
 _SOFT = frozenset(
-    folded(word) for word in "bitte mal denn doch eigentlich gerne gern etwa wohl einfach nochmal jetzt gerade".split()
+    folded(word) for word in "bitte mal denn doch eigentlich gerne gern etwa wohl einfach nochmal jetzt gerade ok okay".split()
 )
 """Words that may stand within a phrase without changing it."""
 _WEAK_PARTS = frozenset({"an", "ab", "aus", "auf", "ein", "zu", "mit", "nach", "vor", "um", "bei", "durch", "runter", "hinter"})
@@ -103,6 +103,8 @@ def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
         end, unit = _one_unit(clause, place, used, book)
         units.append(unit)
         place = end
+    if len(units) > 1 and folded(units[0].source) in ("ok", "okay"):
+        units = units[1:]
     return _pronouns_beside_nouns(units)
 
 
@@ -196,7 +198,13 @@ def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:
     for place, original in enumerate(units):
         unit = original
         following = next((later for later in units[place + 1 :] if later.tag is not WordTag.FILLER), None)
-        names_thing = following is not None and following.tag in (WordTag.NOUN, WordTag.ADJECTIVE, WordTag.UNKNOWN, WordTag.NAME)
+        names_thing = following is not None and following.tag in (
+            WordTag.PHRASE,
+            WordTag.NOUN,
+            WordTag.ADJECTIVE,
+            WordTag.UNKNOWN,
+            WordTag.NAME,
+        )
         is_noun_next = following is not None and following.tag in (WordTag.NOUN, WordTag.ADJECTIVE)
         if unit.tag is WordTag.PRONOUN and is_noun_next and following is not None:
             if unit.english.endswith(" one") and following.tag is WordTag.NOUN:

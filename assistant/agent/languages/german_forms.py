@@ -16,7 +16,7 @@ from assistant.agent.words import Spelling
 Words = tuple[str, ...]
 """A word or phrase, each word as `folded` returns it."""
 
-_LETTERS = (("ä", "a"), ("ö", "o"), ("ü", "u"), ("ß", "ss"), ("ae", "a"), ("oe", "o"), ("ue", "u"), ("-", ""), ("'", ""), ("’", ""))
+_LETTERS = (("ä", "a"), ("ö", "o"), ("ü", "u"), ("ß", "ss"), ("ae", "a"), ("oe", "o"), ("-", ""), ("'", ""), ("’", ""))
 _NOUN_ENDINGS = ("en", "er", "es", "ern", "em", "e", "n", "s", "se", "nen")
 _ADJECTIVE_ENDINGS = ("e", "er", "es", "en", "em", "ste", "sten", "ster", "stes")
 _INSEPARABLE = ("be", "ver", "er", "ent", "zer", "ge", "wieder", "unter", "durch", "über", "re")
@@ -37,7 +37,8 @@ def folded(word: str) -> str:
     word = word.lower()
     for letters, plain in _LETTERS:
         word = word.replace(letters, plain)
-    return word
+    # `neuen` has no umlaut
+    return re.sub(r"(?<![aeq])ue", "u", word)
 
 
 class VerbForm(NamedTuple):
@@ -146,12 +147,13 @@ def lexicon() -> GermanLexicon:
         book.replies[_folded_words(word)] = gloss
     for word, gloss in entries("de", *_PLAIN):
         book.add(_folded_words(word), gloss)
+    for word, gloss in entries("de", WordTag.ADJECTIVE):
+        # before the verbs: `tot` is no order to kill
+        book.add(_folded_words(word), gloss)
+        book.adjectives.setdefault(folded(word), gloss.english)
     verbs = list(entries("de", WordTag.ORDER, WordTag.VERB))
     for word, gloss in verbs:
         _add_verb(book, word, gloss)
-    for word, gloss in entries("de", WordTag.ADJECTIVE):
-        book.add(_folded_words(word), gloss)
-        book.adjectives.setdefault(folded(word), gloss.english)
     for word, gloss in entries("de", WordTag.NOUN):
         book.add(_folded_words(word), gloss)
         book.nouns.setdefault(folded(word), gloss.english)

@@ -85,6 +85,7 @@ def german_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     if not body:
         return EnglishClause("", Mood.STATEMENT)
     lead, body = _conjunctions(body)
+    body = _from_phrase(body)
     if not body:
         return EnglishClause(text_of(lead), Mood.STATEMENT)
     place = _question_place(body)
@@ -105,6 +106,18 @@ def german_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     if modal is not None and not asks:
         return _prefixed(lead, modal)
     return _prefixed(lead, EnglishClause(text_of(_settled(body)), Mood.QUESTION if asks else Mood.STATEMENT))
+
+
+def _from_phrase(body: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units without `show me the` before a phrase that shows or asks already."""
+    place = next((number for number, unit in enumerate(body) if unit.tag is WordTag.PHRASE), 0)
+    leads = all(
+        unit.tag in (WordTag.DETERMINER, WordTag.POLITE)
+        or (unit.is_verb and unit.english in _LEADING_VERBS)
+        or unit.english in _ADDRESSED
+        for unit in body[:place]
+    )
+    return body[place:] if leads else body
 
 
 def _conjunctions(body: list[SentenceUnit]) -> tuple[list[SentenceUnit], list[SentenceUnit]]:
@@ -156,9 +169,15 @@ def _german_question(body: list[SentenceUnit], place: int) -> str:
     if finite is None:
         return text_of([*head, *_settled(remainder)])
     verb = remainder.pop(finite)
-    return text_of(
-        [*head, *_with_verb(verb, remainder, has_subject_before=place >= 0, asks_who=bool(head) and head[-1].english == "who")]
-    )
+    return text_of([*head, *_with_verb(verb, remainder, has_subject_before=place >= 0, asks_who=_asks_who(head, remainder))])
+
+
+def _asks_who(head: Sequence[SentenceUnit], remainder: Sequence[SentenceUnit]) -> bool:
+    """Tell whether who acts is asked for: `wer hat 4821 gestoppt`, `was hat den Job beendet`."""
+    if not head:
+        return False
+    has_object_first = bool(remainder) and folded_source(remainder[0]) in ("den", "einen", "diesen", "ihn")
+    return head[-1].english == "who" or (has_object_first and head[-1].english in ("what", "which"))
 
 
 def _finite_place(remainder: Sequence[SentenceUnit]) -> int | None:
