@@ -24,6 +24,7 @@ from assistant.agent.dialogue import (
     shown_source,
 )
 from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
@@ -101,7 +102,10 @@ class SemanticAgent:
             InputError: It is empty or too long.
         """
         dialogue = self.state
-        answer = self._answer(choose_option(question_of(question), dialogue), trusted=trusted, listener=listener)
+        reading = read_sentence(question_of(question), lambda: known_names(read_inventory(self._gate)))
+        answer = reading.refusal(MODE) or reading.remarked(
+            self._answer(choose_option(reading.english, dialogue), trusted=trusted, listener=listener)
+        )
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer

@@ -1,0 +1,174 @@
+"""A question in German or Chinese as the English question that is answered, and what of it was not read.
+
+An order is handed on only where every word beside it was read and no condition hangs on it: half an order is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from assistant.agent.answer import Answer, AnswerKind
+from assistant.agent.languages.chinese import HAN, chinese_clauses
+from assistant.agent.languages.chinese_order import chinese_clause
+from assistant.agent.languages.german import german_clauses, german_evidence
+from assistant.agent.languages.glosses import SentenceUnit, WordTag
+from assistant.agent.languages.word_order import EnglishClause, Mood, german_clause, is_question_stop
+from assistant.agent.words import NameInventory
+
+
+class Language(StrEnum):
+    """Languages in which a question may be put."""
+
+    ENGLISH = "en"
+    GERMAN = "de"
+    CHINESE = "zh"
+
+
+@dataclass(frozen=True)
+class SentenceReading:
+    """A sentence as it was read."""
+
+    language: Language
+    english: str
+    """The sentence itself where it is English."""
+    unknown: tuple[str, ...] = ()
+    """Words that no table knows, as they were typed."""
+    orders_change: bool = False
+    is_conditional: bool = False
+    is_thin: bool = False
+    """Whether more of it is unknown than was read."""
+
+    def remarked(self, answer: Answer) -> Answer:
+        """Return the answer; where a word was not read, with a first line that says how the question was."""
+        if not self.unknown:
+            return answer
+        return replace(answer, text=f"{self._as_read()}\n{answer.text}")
+
+    def refusal(self, mode: str) -> Answer | None:
+        """Return why this is not answered: half of it was read, or an order hangs on what was not; None where it may be.
+
+        Args:
+            mode: Of the answer.
+        """
+        if self.orders_change and self.unknown:
+            why = "An order is only read whole, so nothing was done."
+        elif self.orders_change and self.is_conditional:
+            why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
+        elif self.is_thin:
+            why = "That is too little to answer."
+        else:
+            return None
+        return Answer(
+            f"{self._as_read()}\n{why} {_REPHRASE[self.language]}", AnswerKind.UNKNOWN, mode, "out_of_scope", 0.0, options=("help",)
+        )
+
+    def _as_read(self) -> str:
+        unread = f"; not read: {', '.join(self.unknown)}" if self.unknown else ""
+        return f'I read: "{self.english}"{unread}.'
+
+
+_REPHRASE = {
+    Language.ENGLISH: "",
+    Language.GERMAN: "Bitte anders sagen, oder auf Englisch.",
+    Language.CHINESE: "请换个说法，或用英文。",
+}
+_ENGLISH_ONLY = frozenset(
+    """
+    the of is are were what which who why how when where did does has have had and or not for from with it its this that there
+    these those any to you your my me i we us they them should could would can been be by than then if about on at into out
+    please anything everything again still now today yesterday since last
+    """.split()
+)
+"""Words that make a sentence English whatever else stands in it."""
+_WORD = re.compile(r"[A-Za-zÄÖÜäöüß’']+")
+_QUOTED = re.compile(r"\"[^\"]*\"|`[^`]*`|“[^”]*”|„[^“”\"]*[“”\"]|「[^」]*」|(?<!\w)'[^']+'(?!\w)")
+
+
+def language_of(sentence: str) -> Language:
+    """Return the language of a sentence; what speaks for none is English. Quotations do not count.
+
+    Args:
+        sentence: As from `question_of`.
+    """
+    plain = _QUOTED.sub(" ", sentence)
+    words = [word.lower() for word in _WORD.findall(plain)]
+    english = sum(word in _ENGLISH_ONLY for word in words)
+    if (han := len(HAN.findall(plain))) and han > 2 * english:
+        return Language.CHINESE
+    if not words:
+        return Language.ENGLISH
+    german = german_evidence(plain)
+    return Language.GERMAN if german > english else Language.ENGLISH
+
+
+def known_names(inventory: NameInventory) -> frozenset[str]:
+    """Return the names that a sentence may hold beside ids and nodes: users and jobs."""
+    return inventory.users | frozenset(inventory.jobs.values())
+
+
+def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -> SentenceReading:
+    """Return a sentence in English.
+
+    Args:
+        sentence: As from `question_of`.
+        names: Returns users and jobs that exist; called only where a word is unknown otherwise.
+    """
+    language = language_of(sentence)
+    if language is Language.ENGLISH:
+        return SentenceReading(language, sentence)
+    german = language is Language.GERMAN
+    clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
+    clauses = _with_names(clauses, names)
+    arranged = [(german_clause if german else chinese_clause)(units) for units in clauses]
+    units = [unit for clause in clauses for unit in clause]
+    unknown = tuple(dict.fromkeys(unit.english for unit in units if unit.tag is WordTag.UNKNOWN))
+    content = [
+        unit for unit in units if unit.tag not in (WordTag.STOP, WordTag.FILLER, WordTag.DETERMINER, WordTag.OF, WordTag.UNKNOWN)
+    ]
+    says = [unit for unit in content if unit.tag is not WordTag.NAME]
+    return SentenceReading(
+        language,
+        _joined(arranged, clauses) or sentence,
+        unknown,
+        any(clause.changes for clause in arranged),
+        any(unit.tag is WordTag.CONJUNCTION and unit.english == "if" for unit in units),
+        bool(unknown) and (not says or len(unknown) > len(says)),
+    )
+
+
+def _with_names(clauses: Sequence[Sequence[SentenceUnit]], names: Callable[[], Collection[str]]) -> list[list[SentenceUnit]]:
+    """Return clauses where a word that is the name of something is a name."""
+    if not any(unit.tag is WordTag.UNKNOWN for clause in clauses for unit in clause):
+        return [list(clause) for clause in clauses]
+    existing_names = {name.lower() for name in names()}
+    return [
+        [
+            replace(unit, tag=WordTag.NAME) if unit.tag is WordTag.UNKNOWN and unit.english.lower() in existing_names else unit
+            for unit in clause
+        ]
+        for clause in clauses
+    ]
+
+
+_LEADS = re.compile(r"(?:(?:can you|I want to|please|show|tell|explain|know|say|see|check|look|me|us|it) ?)+", re.IGNORECASE)
+
+
+def _joined(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> str:
+    """Return clauses as one sentence: what only leads to a question goes, a question ends with its mark."""
+    parts = [clause for clause in arranged if clause.text]
+    texts: list[str] = []
+    for place, clause in enumerate(parts):
+        following = parts[place + 1] if place + 1 < len(parts) else None
+        if following is not None and following.mood is Mood.QUESTION and _LEADS.fullmatch(clause.text):
+            continue
+        texts.append(clause.text.replace("whether ", "is it so that ", 1) if clause.text.startswith("whether ") else clause.text)
+    texts = [text for place, text in enumerate(texts) if not place or text != texts[place - 1]]
+    if len(texts) > 1 and texts[0] in ("yes", "good", "fine", "no") and texts[1].startswith(("yes, ", "no, ")):
+        # `ja, mach das` is one answer
+        texts = texts[1:]
+    text = ", ".join(texts)
+    asks = any(is_question_stop(units[-1]) for units in clauses) or (bool(parts) and parts[-1].mood is Mood.QUESTION)
+    return f"{text}?" if text and asks and not text.endswith("?") else text
