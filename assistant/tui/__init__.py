@@ -6,7 +6,7 @@ lanes, threads of its own, and comes back as a message; only handlers change wha
 Read `app` (the application), `backend` (what blocks), `snapshot` and `about_incident` (what is read for the screens), `messages`
 (lanes, and what comes back on them), `frame` and `words` (what all screens share), then `screens/` and `widgets/`. `citations`
 leads from a verdict to lines of a file, `curves` draws loss and pace. The conversation is `talk` on `sessions`, with its
-`commands`. The log viewer is `logs/`.
+`commands`; what it says by itself is `news`, from `news_feed`. The log viewer is `logs/`.
 """
 
 import os

@@ -26,6 +26,7 @@ from assistant.process_memory import PAUSE_S, Garbage, give_back
 from assistant.tui import messages
 from assistant.tui.backend import ChatBackend
 from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
+from assistant.tui.news_feed import SAVE_S, NewsFeed
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
@@ -97,6 +98,7 @@ class ChatApp(App[int]):
         """Of the policy; empty before the engine stands."""
         self.talk = Talk(self, thread, talks)
         self._garbage = garbage
+        self.news = NewsFeed(self.talk, self.backend.now, lambda _events: None)
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
@@ -108,16 +110,20 @@ class ChatApp(App[int]):
         if self._garbage is not None:
             self._garbage.take_over()
             self.set_interval(PAUSE_S / 2, self._garbage.look_if_quiet)
+        self.set_interval(SAVE_S, self.news.save)
 
     def on_unmount(self) -> None:
         """Stop looking."""
         self.backend.close()
+        self.news.save()
         self.talk.close()
 
     async def on_event(self, event: events.Event) -> None:
         """Note that a person is at the keyboard."""
-        if self._garbage is not None and isinstance(event, events.InputEvent):
-            self._garbage.touched()
+        if isinstance(event, events.InputEvent):
+            self.news.touched()
+            if self._garbage is not None:
+                self._garbage.touched()
         if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
             return
         await super().on_event(event)
@@ -145,6 +151,7 @@ class ChatApp(App[int]):
         """Take what was read of the store, unless something younger was taken: two threads read it."""
         if self.store_snapshot is None or snapshot.at >= self.store_snapshot.at:
             self.store_snapshot = snapshot
+            self.news.look(snapshot)
 
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
@@ -221,10 +228,12 @@ class ChatApp(App[int]):
     async def on_answered(self, message: messages.Answered) -> None:
         """Show an answer."""
         await self.talk.answered(message.question, message.answer)
+        self.news.go_on()
 
     async def on_not_answered(self, message: messages.NotAnswered) -> None:
         """Say why there is no answer."""
         await self.talk.failed(message.question, message.why)
+        self.news.go_on()
 
     async def on_noted(self, message: messages.Noted) -> None:
         """Show the result of a command."""
@@ -233,6 +242,10 @@ class ChatApp(App[int]):
     async def on_resumed(self, message: messages.Resumed) -> None:
         """Show another conversation."""
         await self.talk.resumed(message)
+
+    def on_last_use_read(self, message: messages.LastUseRead) -> None:
+        """Announce what happens from here on, and what happened while nobody was there."""
+        self.news.open(message.last_use)
 
     def on_typed(self, message: messages.Typed) -> None:
         """Let the prompt know what was typed before."""

@@ -31,6 +31,7 @@ from assistant.tui.screens.log import RankHistogram
 from assistant.tui.screens.records import HealthTable
 from assistant.tui.widgets.conversation import Conversation, Prompt
 from assistant.tui.widgets.exchange import Exchange
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.widgets.panels import NodeTree
 from assistant.tui.widgets.tables import Completion, Rows
 from tests.scenarios.scene import Scene
@@ -179,9 +180,20 @@ async def lifting(scene: Scene) -> AsyncIterator[Any]:
         yield scene, app, pilot
 
 
+@asynccontextmanager
+async def announced(scene: Scene) -> AsyncIterator[Any]:
+    async with chat(scene) as (_, app, pilot):
+        await until(pilot, lambda: app.news._mark is not None, "the first look")
+        broken(scene)
+        await until(pilot, lambda: "approval 1" in " ".join(str(view.render()) for view in app.main.query(NewsView)), "the news")
+        app.main.query(NewsView).first().focus()
+        yield scene, app, pilot
+
+
 WORLDS: Mapping[str, Callable[[Scene], AbstractAsyncContextManager[Any]]] = {
     "main": lambda scene: chat(broken(scene)),
     "long talk": talked,
+    "news": lambda scene: announced(scene),
     "happened": lambda scene: chat(broken(scene), "f4"),
     "nodes panel": lambda scene: chat(cordoned(scene), "f6"),
     "approval": lambda scene: chat(broken(scene), "f3", "enter"),

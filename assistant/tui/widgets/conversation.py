@@ -19,7 +19,7 @@ from assistant.display import line, removed
 from assistant.records import JobState
 from assistant.tui.commands import ArgumentValue, Takes, offers
 from assistant.tui.frame import MUTED, Plain, is_covered, link
-from assistant.tui.sessions import SessionEntry, SessionEntryKind
+from assistant.tui.sessions import ANNOUNCED, SessionEntry, SessionEntryKind
 from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
 from assistant.tui.widgets.exchange import Exchange, Options
 from assistant.tui.widgets.tables import Completion
@@ -173,15 +173,28 @@ class Conversation(VerticalScroll):
             await self._begin(question, "")
         await self._exchanges[question].noted(markdown)
 
+    async def announce(self, entry: SessionEntry) -> None:
+        """Show events."""
+        if entry.question not in self._exchanges:
+            await self._begin(entry.question, "")
+            await self._prune()
+        await self._exchanges[entry.question].announce(entry)
+
+    def shows_approval(self, approval: int) -> bool:
+        """Tell whether a proposal of this conversation is about an approval."""
+        proposals = (proposal for entry in self._entries if entry.answer is not None for proposal in entry.answer.proposals)
+        return any(proposal.approval == approval for proposal in proposals)
+
     def settled(self, approval: int, text: str) -> int | None:
         """Say what came of a proposal; return the exchange in which it was made, None when that is not laid out."""
         return next((number for number, exchange in self._exchanges.items() if exchange.settled(approval, text)), None)
 
     def option_text(self, text: str) -> str:
         """Return what is meant by a number that was typed below numbered options; else the text as it is."""
-        last = next(reversed(self._exchanges.values()), None)
+        last = next((exchange for exchange in reversed(self._exchanges.values()) if not exchange.is_news), None)
         answer = last.reply.answer if last is not None else None
-        options = answer.options if answer is not None else () if self._entries else self.welcome.examples
+        spoken = any(entry.what not in ANNOUNCED for entry in self._entries)
+        options = answer.options if answer is not None else () if spoken else self.welcome.examples
         if text in options or not text.isdecimal() or not 1 <= int(text) <= len(options):
             return text
         return options[int(text) - 1]
@@ -253,6 +266,8 @@ class Conversation(VerticalScroll):
                 await exchange.noted(entry.text)
             elif entry.what is SessionEntryKind.SETTLED:
                 await exchange.remarked(entry.text)
+            elif entry.what in ANNOUNCED:
+                await exchange.announce(entry)
 
     async def _prune(self) -> None:
         """Take the oldest exchanges off the screen, unless the person reads there."""

@@ -19,7 +19,9 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.display import block, line, unambiguous
 from assistant.tui.frame import MUTED, Plain, link
 from assistant.tui.messages import OpenApproval, OpenIncident
+from assistant.tui.sessions import SessionEntry
 from assistant.tui.snapshot import ApprovalEntry, StoreSnapshot
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.words import RISKS, age, short
 
 SILENT_S = 0.4
@@ -45,6 +47,11 @@ class Exchange(Vertical):
             yield QuestionView(self.text)
         yield self._thinking
         yield self.reply
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it has no question, but events that the chat announces by itself."""
+        return not self.text and bool(self.query(NewsView))
 
     def think(self) -> None:
         """Say how long the agent works, until something comes of it."""
@@ -89,6 +96,14 @@ class Exchange(Vertical):
         """Show the result of a command."""
         self._ends()
         await self.reply.mount(AnswerMarkdown(markdown, classes="answer"))
+
+    async def announce(self, entry: SessionEntry) -> None:
+        """Show events, beside those that are announced here already."""
+        views = list(self.reply.query(NewsView))
+        if not views:
+            views = [NewsView()]
+            await self.reply.mount(views[0])
+        views[0].add(entry)
 
     async def remarked(self, text: str) -> None:
         """Show what came of a proposal, in a conversation that is shown again."""
