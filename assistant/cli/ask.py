@@ -182,6 +182,6 @@ def chat(
     from assistant.cli.output import need_terminal
 
     need_terminal()
-    from assistant.tui.app import run
+    from assistant.tui.launch import run
 
     raise typer.Exit(run(invocation_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))

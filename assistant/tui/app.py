@@ -1,12 +1,10 @@
-"""The chat as an application: its start on the settings of this machine, screens on top of one another, and their backend."""
+"""The chat as an application: screens on top of one another, and their backend."""
 
 from __future__ import annotations
 
-import getpass
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import App
@@ -17,12 +15,11 @@ from textual.screen import Screen
 from textual.widgets import Button
 
 from assistant.agent.answer import MOST_CHARACTERS
-from assistant.config import Settings
+from assistant.config import ChatSettings
 from assistant.content.playbooks import Playbook
 from assistant.display import line
-from assistant.errors import NightshiftError, UsageError
-from assistant.ports import SystemClock
-from assistant.process_memory import PAUSE_S, Garbage, give_back
+from assistant.errors import NightshiftError
+from assistant.process_memory import PAUSE_S, Garbage
 from assistant.tui import messages
 from assistant.tui.backend import ChatBackend
 from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
@@ -30,17 +27,13 @@ from assistant.tui.news_feed import SAVE_S, NewsFeed
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
-from assistant.tui.sessions import Talks, checked
+from assistant.tui.sessions import Talks
 from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
+from assistant.tui.terminal import TerminalSignals, title_of
 from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.tables import Completion
-
-if TYPE_CHECKING:
-    from assistant.engine import Engine
-    from assistant.wiring import Agent
-
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
@@ -78,6 +71,7 @@ class ChatApp(App[int]):
         theme: str = DARK.name,
         talks: Talks | None = None,
         garbage: Garbage | None = None,
+        settings: ChatSettings | None = None,
     ) -> None:
         """Prepare the application.
 
@@ -87,6 +81,7 @@ class ChatApp(App[int]):
             theme: With which it starts.
             talks: Where conversations are kept; None keeps none.
             garbage: Looks for garbage while nobody types; without it Python does when it likes.
+            settings: How it calls a person; None for the defaults.
         """
         super().__init__()
         for scheme in THEMES:
@@ -98,7 +93,9 @@ class ChatApp(App[int]):
         """Of the policy; empty before the engine stands."""
         self.talk = Talk(self, thread, talks)
         self._garbage = garbage
-        self.news = NewsFeed(self.talk, self.backend.now, lambda _events: None)
+        self._signals = TerminalSignals(settings or ChatSettings(), self._tell_terminal)
+        self._store_trouble = ""
+        self.news = NewsFeed(self.talk, self.backend.now, self._signals.alarm)
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
@@ -142,10 +139,24 @@ class ChatApp(App[int]):
 
         screen.call_later(mount)
 
+    def _tell_terminal(self, sequence: str) -> None:
+        if self._driver is not None and self._running:
+            self._driver.write(sequence)
+
+    def _look_at_title(self) -> None:
+        """Say the state in the title of the terminal."""
+        self._signals.show(title_of(self.store_snapshot, self.cluster_snapshot, self.kill_switch, self._store_trouble))
+
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
         self._saw(message.snapshot)
-        self._status("trouble", "")
+        self._trouble("")
+
+    def _trouble(self, text: str) -> None:
+        """Say that the store cannot be read, or that it can again."""
+        self._store_trouble = text
+        self._status("trouble", text)
+        self._look_at_title()
 
     def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
@@ -156,15 +167,17 @@ class ChatApp(App[int]):
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
         self.kill_switch = message.snapshot
+        self._look_at_title()
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
         self.cluster_snapshot = message.snapshot
+        self._look_at_title()
 
     def on_chat_trouble(self, message: messages.ChatTrouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
         if message.lane == "store":
-            self._status("trouble", message.text)
+            self._trouble(message.text)
         else:
             self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
@@ -392,84 +405,3 @@ class ChatApp(App[int]):
     def _to_main(self) -> None:
         while self.screen is not self.main and len(self.screen_stack) > 2:
             self.pop_screen()
-
-
-class FromSettings:
-    """Builds engine and agent as the settings want them."""
-
-    def __init__(self, settings: Settings, *, model: bool = True) -> None:
-        self._settings, self._model = settings, model
-
-    def engine(self) -> Engine:
-        """Return an engine whose questions wait in the inbox."""
-        from assistant.wiring import build
-
-        return build(self._settings)
-
-    def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
-        """Return what answers, and what the status line calls it."""
-        from assistant.wiring import open_agent
-
-        agent = open_agent(engine, self._settings, model=self._model, thread=thread)
-        return agent, mode_of(self._settings, model=self._model)
-
-
-def mode_of(settings: Settings, *, model: bool) -> str:
-    """Return in a few words what answers questions."""
-    from assistant.llm.models import is_set
-
-    if model and is_set(settings.model):
-        path = settings.model.path
-        return settings.model.name or (path.name if path is not None else "language model")
-    from assistant.llm.embedded import intents
-
-    return "embedded model, no language model" if intents(settings.content, "question") is not None else "words only"
-
-
-def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: str = DARK.name, model: bool = True) -> int:
-    """Run the chat until the person leaves, and return the exit code.
-
-    Args:
-        settings: Of this machine.
-        thread: Name of the conversation; empty for a new one named by the time, or for the newest one.
-        resume: Whether to go on with a conversation that is kept.
-        theme: Colours.
-        model: Whether the configured language model answers.
-
-    Raises:
-        UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
-    """
-    app = app_on(settings, thread=thread, resume=resume, model=model)
-    if theme not in app.available_themes:
-        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
-    app.theme = theme
-    give_back()
-    app.run()
-    return app.return_code or 0
-
-
-def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True) -> ChatApp:
-    """Return the chat, not yet running; see `run`."""
-    from assistant.engine.ownership import owner_name
-
-    by = f"chat:{getpass.getuser()}"
-    starts, clock = FromSettings(settings, model=model), SystemClock()
-    talks = Talks(settings.state_folder / "conversations")
-    name = conversation_name(talks, thread, resume=resume, now=clock.now())
-    owner = owner_name(by)
-    return ChatApp(
-        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage()
-    )
-
-
-def conversation_name(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
-    """Return the name of the conversation to begin or to go on with.
-
-    Raises:
-        UsageError: There is none to go on with, or one of that name already.
-    """
-    if resume:
-        return talks.existing_name(name)
-    if name and checked(name) in [session.name for session in talks.names()]:
-        raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
-    return name or talks.free_name(now)

@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
+from assistant.config import ChatSettings
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.tui.app import ChatApp
@@ -38,11 +39,20 @@ class OnScene:
 
 
 def app_on(
-    scene: Scene, *, by: str = "chat:alice", thread: str = "", talks: Talks | None = None, agent: MakesAgent | None = None
+    scene: Scene,
+    *,
+    by: str = "chat:alice",
+    thread: str = "",
+    talks: Talks | None = None,
+    agent: MakesAgent | None = None,
+    settings: ChatSettings | None = None,
 ) -> ChatApp:
     starts = OnScene(scene, agent)
     return ChatApp(
-        lambda post: ChatBackend(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks
+        lambda post: ChatBackend(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock),
+        thread=thread,
+        talks=talks,
+        settings=settings,
     )
 
 
@@ -69,9 +79,10 @@ async def opened(
     thread: str = "",
     talks: Talks | None = None,
     agent: MakesAgent | None = None,
+    settings: ChatSettings | None = None,
 ) -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
     """Run the chat until it has read store and scheduler once, and the agent is ready."""
-    app = app_on(scene, thread=thread, talks=talks, agent=agent)
+    app = app_on(scene, thread=thread, talks=talks, agent=agent, settings=settings)
     async with app.run_test(size=size) as pilot:
         await until(
             pilot,

@@ -1,0 +1,105 @@
+"""What the chat tells the terminal beside its screen: a title with the state, and by choice a bell and a desktop notification.
+
+The title is that of the window or tab (OSC 2); the one before is put back at the end, where the terminal keeps it. A bell and a
+notification (OSC 9, OSC 777) are for what needs a person, and off until the settings turn them on. Only text without control
+characters gets into a sequence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from assistant.config import ChatSettings
+from assistant.display import line
+from assistant.tui.news import NewsEvent, events_text
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot
+from assistant.tui.words import short
+
+BELL = "\a"
+KEEP_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+"""Source: xterm control sequences, XTWINOPS 22 and 23."""
+MOST = 200
+"""Characters of a title or a notification."""
+_END = "\a"
+
+
+def title_of(
+    store: StoreSnapshot | None, cluster: ClusterSnapshot | None, kill_switch: KillSwitchSnapshot | None, trouble: str = ""
+) -> str:
+    """Return the state in the few words of a title, what needs a person first; nothing that is unknown counts as well.
+
+    Args:
+        store: The newest look at the store; None before the first.
+        cluster: The newest look at the scheduler; None before the first.
+        kill_switch: The kill switch that is set; None for none.
+        trouble: Why the store cannot be read now; empty where it can.
+    """
+    parts = ["stopped"] if kill_switch is not None else []
+    if trouble:
+        parts.append("the store does not answer")
+    if store is not None:
+        parts += ["breaker open"] if store.breaker else []
+        parts += [f"{len(store.approvals)} wait{'s' * (len(store.approvals) == 1)} for you"] if store.approvals else []
+        parts += [f"{store.handed_over} handed over"] if store.handed_over else []
+        parts += [f"{store.unfinished} open"] if store.unfinished else []
+    if cluster is not None and cluster.trouble:
+        parts.append("scheduler silent")
+    if parts:
+        return f"Nightshift: {', '.join(parts)}"
+    return "Nightshift" if store is None or cluster is None or cluster.at is None else "Nightshift: nothing open"
+
+
+def title_sequence(text: str) -> str:
+    """Return what gives the terminal a title."""
+    return f"\x1b]2;{_plain(text)}{_END}"
+
+
+def notification_sequence(form: str, text: str, *, in_tmux: bool) -> str:
+    """Return what asks the terminal for a desktop notification.
+
+    Args:
+        form: `osc9` or `osc777`; nothing comes of any other.
+        text: What it says.
+        in_tmux: Whether tmux is in between, which hands it on where `allow-passthrough` is on.
+    """
+    # a digit and a semicolon at the start of OSC 9 are other commands of some terminals, such as a progress bar
+    bodies = {"osc9": f"9;Nightshift: {_plain(text)}", "osc777": f"777;notify;Nightshift;{_plain(text).replace(';', ',')}"}
+    if form not in bodies:
+        return ""
+    sequence = f"\x1b]{bodies[form]}{_END}"
+    doubled = sequence.replace("\x1b", "\x1b\x1b")
+    return f"\x1bPtmux;{doubled}\x1b\\" if in_tmux else sequence
+
+
+def _plain(text: str) -> str:
+    return short(line(text), MOST)
+
+
+class TerminalSignals:
+    """Tells the terminal, through a function that writes to it."""
+
+    def __init__(self, settings: ChatSettings, write: Callable[[str], object]) -> None:
+        self._settings, self._write = settings, write
+        self._title = ""
+
+    def show(self, title: str) -> None:
+        """Give the terminal a title, where it is another one than before."""
+        if title != self._title:
+            self._title = title
+            self._write(title_sequence(title))
+
+    def alarm(self, events: Sequence[NewsEvent]) -> None:
+        """Ring and notify of events that need a person, as the settings want it."""
+        bell = BELL if self._settings.bell else ""
+        sequence = notification_sequence(self._settings.notify, events_text(events), in_tmux="TMUX" in os.environ)
+        if bell or sequence:
+            self._write(f"{bell}{sequence}")
+
+
+def write_outside(sequence: str) -> None:
+    """Write to the terminal while no screen is on it, before or after the chat; to nothing else than a terminal."""
+    if sys.__stderr__ is not None and sys.__stderr__.isatty():
+        sys.__stderr__.write(sequence)
+        sys.__stderr__.flush()
