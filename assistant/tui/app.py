@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App
@@ -17,28 +17,33 @@ from textual.widgets import Button
 from assistant.agent.answer import MOST_CHARACTERS
 from assistant.config import ChatSettings
 from assistant.content.playbooks import Playbook
-from assistant.display import line
+from assistant.display import line, removed
 from assistant.errors import NightshiftError
 from assistant.process_memory import PAUSE_S, Garbage
 from assistant.tui import messages
 from assistant.tui.backend import ChatBackend
 from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
 from assistant.tui.news_feed import SAVE_S, NewsFeed
+from assistant.tui.outside_programs import edited_text, page_files, page_text
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
-from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
+from assistant.tui.screens.main import KeysScreen, MainScreen, PlaybookScreen
+from assistant.tui.screens.palette import PROVIDERS
 from assistant.tui.sessions import Talks
 from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
 from assistant.tui.terminal import TerminalSignals, title_of
-from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.exchange import Options, ProposalCard
+from assistant.tui.widgets.filtering import FilteredList
+from assistant.tui.widgets.prompt import Prompt
+from assistant.tui.widgets.rows import Rows
 from assistant.tui.widgets.tables import Completion
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
 LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
 """What stands in a reading that is offered, where a name is to be put."""
+OutsideResult = TypeVar("OutsideResult")
 BackendFactory = Callable[[Callable[[Message], object]], ChatBackend]
 
 
@@ -55,6 +60,8 @@ class ChatApp(App[int]):
         Binding("f1", "keys", "Help"),
         Binding("question_mark", "keys", "Help", show=False),
         Binding("ctrl+t", "other_theme", "Light or dark", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend, as in a shell", show=False),
+        Binding("ctrl+o", "pager", "Read in $PAGER", show=False),
     ]
 
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
@@ -218,6 +225,17 @@ class ChatApp(App[int]):
     def on_completion_offer_clicked(self, message: Completion.OfferClicked) -> None:
         """Put a way to go on, that was clicked, into the prompt."""
         self.main.query_one(Prompt).fill(message.offer.line)
+
+    def on_filtered_list_command_typed(self, message: FilteredList.CommandTyped) -> None:
+        """Put a command that was typed in a list into the prompt: Enter there runs it."""
+        self.action_talk()
+        self.main.query_one(Prompt).fill(message.line)
+
+    def on_rows_whole_wanted(self, message: Rows.WholeWanted) -> None:
+        """Show a row whole."""
+        from assistant.tui.screens.text import TextScreen
+
+        self.push_screen(TextScreen(message.text, title="The whole row"))
 
     def on_options_option_clicked(self, message: Options.OptionClicked) -> None:
         """Say what was clicked; where a name is still missing in it, let the person put it in."""
@@ -387,6 +405,48 @@ class ChatApp(App[int]):
         """Show the keys of the screen that is open."""
         if not isinstance(self.screen, KeysScreen):
             self.push_screen(KeysScreen(self.screen))
+
+    def action_suspend_process(self) -> None:
+        """Go into the background, as a program of a shell does; `fg` brings the chat back."""
+        if self._driver is not None and self._driver.can_suspend:
+            super().action_suspend_process()
+        else:
+            self.notify("This terminal cannot be suspended.", severity="warning")
+
+    def on_prompt_editor_wanted(self) -> None:
+        """Let the person write a long question in their editor; Enter in the prompt hands it over."""
+        prompt = self.main.query_one(Prompt)
+        text = self._outside(lambda: edited_text(self, prompt.text))
+        if text is not None and len(text) > MOST_CHARACTERS:
+            self.on_prompt_too_long(Prompt.TooLong(len(text)))
+        elif text is not None:
+            prompt.fill(removed(text))
+
+    def action_pager(self) -> None:
+        """Read in the person's pager: the log, report or text that is open, else the newest answer."""
+        from assistant.tui.logs.view import LogView
+        from assistant.tui.screens.log import LogScreen
+        from assistant.tui.screens.main import ReportScreen
+        from assistant.tui.screens.text import TextScreen
+
+        screen = self.screen
+        if isinstance(screen, LogScreen):
+            sources = screen.query_one(LogView).state.sources
+            self._outside(lambda: page_files(self, sources))
+        elif isinstance(screen, (ReportScreen, TextScreen)):
+            self._outside(lambda: page_text(self, screen.text, "text"))
+        elif screen is self.main and (text := self.talk.newest_text):
+            self._outside(lambda: page_text(self, text, "answer"))
+        else:
+            self.notify("Nothing here is a text: open a log, a report or a row.", severity="warning")
+
+    def _outside(self, work: Callable[[], OutsideResult]) -> OutsideResult | None:
+        """Do something in another program of this terminal; say why where it cannot be."""
+        try:
+            return work()
+        except NightshiftError as error:
+            self.notify(line(str(error)), severity="warning", markup=False)
+        return None
 
     def action_other_theme(self) -> None:
         """Change between dark and light."""

@@ -19,7 +19,8 @@ from assistant.tui.sessions import LastUse, SavedSession, SessionEntry, SessionE
 if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.tui.app import ChatApp
-    from assistant.tui.widgets.conversation import Conversation, Prompt
+    from assistant.tui.widgets.conversation import Conversation
+    from assistant.tui.widgets.prompt import Prompt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ class Talk:
 
     @property
     def _prompt(self) -> Prompt:
-        from assistant.tui.widgets.conversation import Prompt
+        from assistant.tui.widgets.prompt import Prompt
 
         return self._app.main.query_one(Prompt)
 
@@ -215,6 +216,20 @@ class Talk:
     def working(self) -> bool:
         """Whether the agent works on a question."""
         return bool(self._conversation.working)
+
+    @property
+    def newest_text(self) -> str:
+        """The newest answer or report of the conversation, with the sources of an answer; empty before the first."""
+        from assistant.tui.widgets.exchange import evidence
+
+        for entry in reversed(self._conversation.entries):
+            if entry.answer is not None:
+                return "\n".join(
+                    [entry.answer.text, *(f"\n[{each.number}] {each.call}\n{evidence(each)}" for each in entry.answer.sources)]
+                )
+            if entry.what is SessionEntryKind.NOTED:
+                return entry.text
+        return ""
 
     def shows_approval(self, approval: int) -> bool:
         """Tell whether a proposal of this conversation is about an approval."""

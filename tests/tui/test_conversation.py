@@ -19,8 +19,9 @@ from assistant.tui.frame import Plain
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import SessionEntry, SessionEntryKind
-from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Prompt, Welcome, examples
+from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
 from assistant.tui.widgets.exchange import CUT_SHORT, AnswerMarkdown, Exchange, ProposalCard, SourceView
+from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.tables import Completion
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene

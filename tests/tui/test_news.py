@@ -69,7 +69,7 @@ OPEN, RECOVERED, ESCALATED, CLOSED = (
     IncidentState.ESCALATED,
     IncidentState.CLOSED,
 )
-LOOKS = (
+LOOKS: tuple[tuple[list[IncidentEntry], list[IncidentEntry], list[str]], ...] = (
     # what was there before, what is there now, what is said
     ([], [incident(1, OPEN)], ["failure"]),
     ([incident(1, OPEN)], [incident(1, IncidentState.WAITING)], []),
@@ -117,7 +117,7 @@ def test_another_store_is_told_from_an_older_one() -> None:
     assert not is_other_store(StoreMark(), snapshot())
 
 
-NIGHT = (
+NIGHT: tuple[tuple[list[IncidentEntry], list[ApprovalEntry], str], ...] = (
     ([incident(1, RECOVERED), incident(2, RECOVERED)], [approval(1)], "two jobs died, both are back, node07 waits for you"),
     ([incident(1, RECOVERED)], [], "job 4821 died, it is back"),
     ([incident(1, OPEN)], [], "job 4821 died"),
