@@ -31,7 +31,7 @@ ROWS = [
     TableRow("2", ("▸", Cell("job 9"), "running", "42s", "node02")),
     TableRow("3", ("·", Cell("job 1,200"), "pending", "12d", "")),
 ]
-FILTERS = (
+FILTERS: tuple[tuple[str, list[str]], ...] = (
     ("", ["1", "2", "3"]),
     ("failed", ["1"]),
     ("RUN node02", ["2"]),

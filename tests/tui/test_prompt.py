@@ -37,7 +37,7 @@ def existing(kind: Takes) -> Iterable[ArgumentValue]:
     return (ArgumentValue(name) for name in NAMES[kind])
 
 
-OFFERS = (
+OFFERS: tuple[tuple[str, list[str]], ...] = (
     ("why did 48", ["why did 4821", "why did 4830"]),
     ("is node", ["is node02", "is node03"]),
     ("is NODE02", ["is node02"]),

@@ -83,7 +83,7 @@ async def test_title_and_bell_follow_what_waits(scene: Scene) -> None:
         await until(pilot, lambda: app.news._mark is not None, "the first look")
         await until(pilot, lambda: app._signals._title == "Nightshift: nothing open", "the title")
         assert app._driver is not None
-        app._driver.write = written.append  # type: ignore[method-assign]
+        app._driver.write = written.append  # type: ignore[method-assign, assignment]
         park(scene, "node07")
         await until(pilot, lambda: title_sequence("Nightshift: 1 waits for you") in written, f"the title; {written}")
         await until(pilot, lambda: BELL in written, "the bell")

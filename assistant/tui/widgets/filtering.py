@@ -62,7 +62,7 @@ class FilteredList(_Base):
         """The whole text of what the cursor is on; empty for nothing."""
         raise NotImplementedError
 
-    def arrange(self) -> None:
+    def draw_chosen(self) -> None:
         """Draw the records that the filter lets through, in the order of the person."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class FilteredList(_Base):
     def filter_by(self, text: str) -> None:
         """Show only the records that have all words of a text; all of them where it is empty."""
         self.filter_text = removed(text)[:MOST_FILTER]
-        self.arrange()
+        self.draw_chosen()
         self.say_arrangement()
 
     def action_filter(self) -> None:
@@ -93,7 +93,7 @@ class FilteredList(_Base):
         places = [place for place, title in enumerate(self.sort_titles) if title]
         further = [place for place in places if self.sort_column is None or place > self.sort_column]
         self.sort_column = further[0] if further else None
-        self.arrange()
+        self.draw_chosen()
         self.say_arrangement()
 
     def action_copy_row(self) -> None:

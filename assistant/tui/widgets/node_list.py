@@ -54,7 +54,7 @@ class FilteredNodeTree(FilteredList, NodeTree):
         text = " ".join(key.split("\n")).strip()
         return f"{str(node.data) if not node.allow_expand else fold(names) if names else ''}  {text}".strip()
 
-    def arrange(self) -> None:
+    def draw_chosen(self) -> None:
         """Draw the nodes that the filter lets through."""
         self._redraw()
 

@@ -87,11 +87,11 @@ class Rows(FilteredList, DataTable[Text]):
     def show(self, rows: Sequence[TableRow]) -> None:
         """Show these records in this order, or in that of the person; those that the filter hides stay hidden."""
         self._records = tuple(rows)
-        self.arrange()
+        self.draw_chosen()
         if self.filter_text:
             self.say_arrangement()
 
-    def arrange(self) -> None:
+    def draw_chosen(self) -> None:
         """Draw the records that the filter lets through, in the order of the person."""
         self._draw(arranged(self._records, self.filter_text, self.sort_column, self.whole_of))
 
