@@ -255,10 +255,14 @@ def _free(path: Path) -> Path:
 GENERAL = (
     ("tab, shift+tab", "to the next part of the screen, and back"),
     ("j k g G ctrl+d ctrl+u", "move in lists, as in vi"),
+    ("/ s y", "in lists: filter by what is typed, sort by the next column, copy the row"),
     ("enter", "open what is under the cursor"),
     ("esc", "back"),
     ("ctrl+p", "find a command, an incident, a job, a node or a playbook by name"),
+    ("tab, ctrl+r, ctrl+g", "in the prompt: complete a name, search what was typed, write in $EDITOR"),
+    ("ctrl+o", "read what is open in $PAGER"),
     ("ctrl+t", "light or dark"),
+    ("ctrl+z", "suspend, as in a shell"),
     ("ctrl+q", "leave; what runs goes on"),
 )
 """What holds everywhere."""
