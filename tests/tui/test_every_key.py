@@ -195,9 +195,9 @@ async def announced(scene: Scene) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def whole_row(scene: Scene) -> AsyncIterator[Any]:
-    number = park(scene, f"node07 Reason='{'a long reason ' * 300}'")
+    number = park(scene, f"node07 Reason='{'a long reason ' * 600}'")
     assert scene.engine.store.answer(number, Verdict.DENY, "cli:bob", why="no")
-    async with chat(scene, "f4", "enter", size=(80, 24)) as (_, app, pilot):
+    async with chat(scene, "f4", "enter") as (_, app, pilot):
         await until(pilot, lambda: isinstance(app.screen, TextScreen), "the whole row")
         yield scene, app, pilot
 
