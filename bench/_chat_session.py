@@ -28,8 +28,9 @@ from assistant.records import (
 )
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
-from assistant.tui.app import ChatApp, FromSettings
+from assistant.tui.app import ChatApp
 from assistant.tui.backend import ChatBackend
+from assistant.tui.launch import FromSettings
 from assistant.wiring import build
 
 NODES, JOBS, INCIDENTS = 2_000, 5_000, 200

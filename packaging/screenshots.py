@@ -15,7 +15,8 @@ from textual.pilot import Pilot
 
 from assistant.content.faults import find_fault
 from assistant.demo import job
-from assistant.tui.app import ChatApp, app_on
+from assistant.tui.app import ChatApp
+from assistant.tui.launch import app_on
 from assistant.tui.screens.incident import IncidentScreen
 
 PATIENCE_S = 120.0

@@ -182,7 +182,7 @@ def chat(
     from assistant.cli.output import need_terminal
 
     need_terminal()
-    from assistant.tui.app import run
+    from assistant.tui.launch import run
 
     loaded = invocation_of(context).loaded
     configured = loaded.names("scheduler")

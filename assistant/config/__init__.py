@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from assistant.config.loading import LoadedConfig, config_files, load
-from assistant.config.settings import EvaluationSettings, ModelSettings, Settings, SlurmSettings, SshSettings, WatchSettings
+from assistant.config.settings import (
+    ChatSettings,
+    EvaluationSettings,
+    ModelSettings,
+    Settings,
+    SlurmSettings,
+    SshSettings,
+    WatchSettings,
+)
 
 __all__ = [
+    "ChatSettings",
     "EvaluationSettings",
     "LoadedConfig",
     "ModelSettings",

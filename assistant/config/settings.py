@@ -18,6 +18,7 @@ __all__ = [
     "TRANSPORTS",
     "About",
     "AuditSettings",
+    "ChatSettings",
     "EvaluationSettings",
     "HeartbeatSettings",
     "MetricsSettings",
@@ -175,6 +176,19 @@ class HeartbeatSettings:
         above("heartbeat.timeout_s", self.timeout_s, 0)
 
 
+@dataclass(frozen=True)
+class ChatSettings:
+    """How the chat calls a person who looks elsewhere."""
+
+    bell: bool = False
+    """Whether the terminal's bell rings when something needs a person: a change that waits, a case that is handed over."""
+    notify: str = "none"
+    """Which desktop notification the terminal is asked for then: none, osc9 (iTerm2, kitty, WezTerm) or osc777 (foot, urxvt)."""
+
+    def __post_init__(self) -> None:
+        one_of("chat.notify", self.notify, NOTIFICATIONS)
+
+
 # What values of settings are held against; a message begins with the setting's key, to which the loader adds file and line.
 
 
@@ -206,6 +220,7 @@ def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 SCHEDULERS = ("local", "simulated", "slurm")
 TRANSPORTS = ("local", "ssh", "recorded")
 LOGS = ("auto", "text", "json")
+NOTIFICATIONS = ("none", "osc9", "osc777")
 
 
 @dataclass(frozen=True)
@@ -423,6 +438,8 @@ class Settings:
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     """A sign of life."""
 
+    chat: ChatSettings = field(default_factory=ChatSettings)
+    """How the chat calls a person."""
     audit: AuditSettings = field(default_factory=AuditSettings)
     """Where the head of the audit goes, so that tampering shows."""
 

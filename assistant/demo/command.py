@@ -81,7 +81,7 @@ def _chat(fault: Fault, folder: Path | None, *, alone: bool) -> None:
     try:
         settings = job.prepare(root)
         with job.watched(fault, root):
-            from assistant.tui.app import run
+            from assistant.tui.launch import run
 
             run(settings, thread="", theme="nightshift", model=False)
     finally:

@@ -1,12 +1,11 @@
-"""The chat as an application: its start on the settings of this machine, screens on top of one another, and their backend."""
+"""The chat as an application: screens on top of one another, and their backend."""
 
 from __future__ import annotations
 
-import getpass
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App
@@ -17,36 +16,37 @@ from textual.screen import Screen
 from textual.widgets import Button
 
 from assistant.agent.answer import MOST_CHARACTERS
-from assistant.config import Settings
+from assistant.config import ChatSettings
 from assistant.content.playbooks import Playbook
-from assistant.display import line
-from assistant.errors import NightshiftError, UsageError
-from assistant.overall_state import longest_gap
-from assistant.ports import SystemClock
-from assistant.process_memory import PAUSE_S, Garbage, give_back
+from assistant.display import line, removed
+from assistant.errors import NightshiftError
+from assistant.process_memory import PAUSE_S, Garbage
 from assistant.tui import messages
 from assistant.tui.backend import ChatBackend
+from assistant.tui.first_line import overall_state
 from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
+from assistant.tui.news_feed import SAVE_S, NewsFeed
+from assistant.tui.outside_programs import edited_text, page_files, page_text
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
-from assistant.tui.screens.main import PROVIDERS, KeysScreen, MainScreen, PlaybookScreen
-from assistant.tui.sessions import Talks, checked
+from assistant.tui.screens.main import KeysScreen, MainScreen, PlaybookScreen
+from assistant.tui.screens.palette import PROVIDERS
+from assistant.tui.sessions import Talks
 from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot
 from assistant.tui.store_reading import read_store
 from assistant.tui.talk import Talk
-from assistant.tui.widgets.conversation import Prompt
+from assistant.tui.terminal import TerminalSignals, title_of
 from assistant.tui.widgets.exchange import Options, ProposalCard
+from assistant.tui.widgets.filtering import FilteredList
+from assistant.tui.widgets.prompt import Prompt
+from assistant.tui.widgets.rows import Rows
 from assistant.tui.widgets.tables import Completion
-
-if TYPE_CHECKING:
-    from assistant.engine import Engine
-    from assistant.wiring import Agent
-
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
 LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
 """What stands in a reading that is offered, where a name is to be put."""
+OutsideResult = TypeVar("OutsideResult")
 BackendFactory = Callable[[Callable[[Message], object]], ChatBackend]
 
 
@@ -63,6 +63,8 @@ class ChatApp(App[int]):
         Binding("f1", "keys", "Help"),
         Binding("question_mark", "keys", "Help", show=False),
         Binding("ctrl+t", "other_theme", "Light or dark", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend, as in a shell", show=False),
+        Binding("ctrl+o", "pager", "Read in $PAGER", show=False),
     ]
 
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
@@ -83,6 +85,7 @@ class ChatApp(App[int]):
         theme: str = DARK.name,
         talks: Talks | None = None,
         garbage: Garbage | None = None,
+        settings: ChatSettings | None = None,
     ) -> None:
         """Prepare the application.
 
@@ -92,6 +95,7 @@ class ChatApp(App[int]):
             theme: With which it starts.
             talks: Where conversations are kept; None keeps none.
             garbage: Looks for garbage while nobody types; without it Python does when it likes.
+            settings: How it calls a person; None for the defaults.
         """
         super().__init__()
         for scheme in THEMES:
@@ -103,6 +107,8 @@ class ChatApp(App[int]):
         """Of the policy; empty before the engine stands."""
         self.talk = Talk(self, thread, talks)
         self._garbage = garbage
+        self._signals = TerminalSignals(settings or ChatSettings(), self._tell_terminal)
+        self.news = NewsFeed(self.talk, self.backend.now, self._signals.alarm)
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
@@ -114,16 +120,20 @@ class ChatApp(App[int]):
         if self._garbage is not None:
             self._garbage.take_over()
             self.set_interval(PAUSE_S / 2, self._garbage.look_if_quiet)
+        self.set_interval(SAVE_S, self.news.save)
 
     def on_unmount(self) -> None:
         """Stop looking."""
         self.backend.close()
+        self.news.save()
         self.talk.close()
 
     async def on_event(self, event: events.Event) -> None:
         """Note that a person is at the keyboard."""
-        if self._garbage is not None and isinstance(event, events.InputEvent):
-            self._garbage.touched()
+        if isinstance(event, events.InputEvent):
+            self.news.touched()
+            if self._garbage is not None:
+                self._garbage.touched()
         if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
             return
         await super().on_event(event)
@@ -142,31 +152,46 @@ class ChatApp(App[int]):
 
         screen.call_later(mount)
 
+    def _tell_terminal(self, sequence: str) -> None:
+        if self._driver is not None and self._running:
+            self._driver.write(sequence)
+
+    def _look_at_title(self) -> None:
+        """Say the state in the title of the terminal."""
+        self._signals.show(title_of(overall_state(self, self.backend.now(), self.backend.gap)))
+
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
         self._saw(message.snapshot)
-        self._status("trouble", "")
-        self.store_trouble = ""
+        self._trouble("")
+
+    def _trouble(self, text: str) -> None:
+        """Say that the store cannot be read, or that it can again."""
+        self.store_trouble = text
+        self._status("trouble", text)
+        self._look_at_title()
 
     def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
         if self.store_snapshot is None or snapshot.at >= self.store_snapshot.at:
             self.store_snapshot = snapshot
+            self.news.look(snapshot)
 
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
         self.kill_switch = message.snapshot
         self.store_looked_at = self.backend.now()
+        self._look_at_title()
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
         self.cluster_snapshot = message.snapshot
+        self._look_at_title()
 
     def on_chat_trouble(self, message: messages.ChatTrouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
         if message.lane == "store":
-            self._status("trouble", message.text)
-            self.store_trouble = message.text
+            self._trouble(message.text)
         else:
             self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
@@ -208,6 +233,17 @@ class ChatApp(App[int]):
         """Put a way to go on, that was clicked, into the prompt."""
         self.main.query_one(Prompt).fill(message.offer.line)
 
+    def on_filtered_list_command_typed(self, message: FilteredList.CommandTyped) -> None:
+        """Put a command that was typed in a list into the prompt: Enter there runs it."""
+        self.action_talk()
+        self.main.query_one(Prompt).fill(message.line)
+
+    def on_rows_whole_wanted(self, message: Rows.WholeWanted) -> None:
+        """Show a row whole."""
+        from assistant.tui.screens.text import TextScreen
+
+        self.push_screen(TextScreen(message.text, title="The whole row"))
+
     def on_options_option_clicked(self, message: Options.OptionClicked) -> None:
         """Say what was clicked; where a name is still missing in it, let the person put it in."""
         if LACKS_A_NAME.search(message.text):
@@ -230,10 +266,12 @@ class ChatApp(App[int]):
     async def on_answered(self, message: messages.Answered) -> None:
         """Show an answer."""
         await self.talk.answered(message.question, message.answer)
+        self.news.go_on()
 
     async def on_not_answered(self, message: messages.NotAnswered) -> None:
         """Say why there is no answer."""
         await self.talk.failed(message.question, message.why)
+        self.news.go_on()
 
     async def on_noted(self, message: messages.Noted) -> None:
         """Show the result of a command."""
@@ -242,6 +280,10 @@ class ChatApp(App[int]):
     async def on_resumed(self, message: messages.Resumed) -> None:
         """Show another conversation."""
         await self.talk.resumed(message)
+
+    def on_last_use_read(self, message: messages.LastUseRead) -> None:
+        """Announce what happens from here on, and what happened while nobody was there."""
+        self.news.open(message.last_use)
 
     def on_typed(self, message: messages.Typed) -> None:
         """Let the prompt know what was typed before."""
@@ -371,6 +413,48 @@ class ChatApp(App[int]):
         if not isinstance(self.screen, KeysScreen):
             self.push_screen(KeysScreen(self.screen))
 
+    def action_suspend_process(self) -> None:
+        """Go into the background, as a program of a shell does; `fg` brings the chat back."""
+        if self._driver is not None and self._driver.can_suspend:
+            super().action_suspend_process()
+        else:
+            self.notify("This terminal cannot be suspended.", severity="warning")
+
+    def on_prompt_editor_wanted(self) -> None:
+        """Let the person write a long question in their editor; Enter in the prompt hands it over."""
+        prompt = self.main.query_one(Prompt)
+        text = self._outside(lambda: edited_text(self, prompt.text))
+        if text is not None and len(text) > MOST_CHARACTERS:
+            self.on_prompt_too_long(Prompt.TooLong(len(text)))
+        elif text is not None:
+            prompt.fill(removed(text))
+
+    def action_pager(self) -> None:
+        """Read in the person's pager: the log, report or text that is open, else the newest answer."""
+        from assistant.tui.logs.view import LogView
+        from assistant.tui.screens.log import LogScreen
+        from assistant.tui.screens.main import ReportScreen
+        from assistant.tui.screens.text import TextScreen
+
+        screen = self.screen
+        if isinstance(screen, LogScreen):
+            sources = screen.query_one(LogView).state.sources
+            self._outside(lambda: page_files(self, sources))
+        elif isinstance(screen, (ReportScreen, TextScreen)):
+            self._outside(lambda: page_text(self, screen.text, "text"))
+        elif screen is self.main and (text := self.talk.newest_text):
+            self._outside(lambda: page_text(self, text, "answer"))
+        else:
+            self.notify("Nothing here is a text: open a log, a report or a row.", severity="warning")
+
+    def _outside(self, work: Callable[[], OutsideResult]) -> OutsideResult | None:
+        """Do something in another program of this terminal; say why where it cannot be."""
+        try:
+            return work()
+        except NightshiftError as error:
+            self.notify(line(str(error)), severity="warning", markup=False)
+        return None
+
     def action_other_theme(self) -> None:
         """Change between dark and light."""
         self.theme = LIGHT.name if self.theme != LIGHT.name else DARK.name
@@ -388,97 +472,3 @@ class ChatApp(App[int]):
     def _to_main(self) -> None:
         while self.screen is not self.main and len(self.screen_stack) > 2:
             self.pop_screen()
-
-
-class FromSettings:
-    """Builds engine and agent as the settings want them."""
-
-    def __init__(self, settings: Settings, *, model: bool = True, configured: bool = True) -> None:
-        self._settings, self._model, self._configured = settings, model, configured
-
-    def engine(self) -> Engine:
-        """Return an engine whose questions wait in the inbox."""
-        from assistant.wiring import build
-
-        return build(self._settings, configured=self._configured)
-
-    def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
-        """Return what answers, and what the status line calls it."""
-        from assistant.wiring import open_agent
-
-        agent = open_agent(engine, self._settings, model=self._model, thread=thread)
-        return agent, mode_of(self._settings, model=self._model)
-
-
-def mode_of(settings: Settings, *, model: bool) -> str:
-    """Return in a few words what answers questions."""
-    from assistant.llm.models import is_set
-
-    if model and is_set(settings.model):
-        path = settings.model.path
-        return settings.model.name or (path.name if path is not None else "language model")
-    from assistant.llm.embedded import intents
-
-    return "embedded model, no language model" if intents(settings.content, "question") is not None else "words only"
-
-
-def run(
-    settings: Settings,
-    *,
-    thread: str = "",
-    resume: bool = False,
-    theme: str = DARK.name,
-    model: bool = True,
-    configured: bool = True,
-) -> int:
-    """Run the chat until the person leaves, and return the exit code.
-
-    Args:
-        settings: Of this machine.
-        thread: Name of the conversation; empty for a new one named by the time, or for the newest one.
-        resume: Whether to go on with a conversation that is kept.
-        theme: Colours.
-        model: Whether the configured language model answers.
-        configured: Whether anybody has said where jobs run; else the chat says how to begin.
-
-    Raises:
-        UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
-    """
-    app = app_on(settings, thread=thread, resume=resume, model=model, configured=configured)
-    if theme not in app.available_themes:
-        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
-    app.theme = theme
-    give_back()
-    app.run()
-    return app.return_code or 0
-
-
-def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True, configured: bool = True) -> ChatApp:
-    """Return the chat, not yet running; see `run`."""
-    from assistant.engine.ownership import owner_name
-
-    by = f"chat:{getpass.getuser()}"
-    starts, clock = FromSettings(settings, model=model, configured=configured), SystemClock()
-    gap = longest_gap(settings.watch.poll_s)
-    talks = Talks(settings.state_folder / "conversations")
-    name = conversation_name(talks, thread, resume=resume, now=clock.now())
-    owner = owner_name(by)
-    return ChatApp(
-        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock, gap=gap, configured=configured),
-        thread=name,
-        talks=talks,
-        garbage=Garbage(),
-    )
-
-
-def conversation_name(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
-    """Return the name of the conversation to begin or to go on with.
-
-    Raises:
-        UsageError: There is none to go on with, or one of that name already.
-    """
-    if resume:
-        return talks.existing_name(name)
-    if name and checked(name) in [session.name for session in talks.names()]:
-        raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
-    return name or talks.free_name(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,6 +45,8 @@ class Takes(StrEnum):
     INCIDENT = "incident"
     APPROVAL = "approval"
     JOB = "job"
+    JOB_NAME = "job name"
+    USER = "user"
     NODE = "node"
     CALL = "call"
     THEME = "theme"
@@ -149,6 +152,11 @@ def is_command(text: str) -> bool:
     """Tell whether a line is a command: `/tmp/job.log is odd` is a question."""
     word = text.strip().partition(" ")[0]
     return word.startswith("/") and "/" not in word[1:]
+
+
+def is_known_command(text: str) -> bool:
+    """Tell whether a line begins with a slash and the whole name of a command."""
+    return is_command(text) and text.split(maxsplit=1)[0][1:].lower() in _BY_NAME
 
 
 def parse(text: str) -> TypedCommand:
@@ -281,6 +289,11 @@ class SlashCommands:
         elif kind is Takes.JOB and cluster is not None:
             for job in cluster.foremost:
                 yield ArgumentValue(job.id, f"{short(job.name, 40)}  {job.state}")
+        elif kind is Takes.JOB_NAME and cluster is not None:
+            yield from (ArgumentValue(job.name, f"job {job.id}  {job.state}") for job in cluster.foremost)
+        elif kind is Takes.USER and cluster is not None:
+            jobs_of = Counter(job.user for job in cluster.jobs if job.user)
+            yield from (ArgumentValue(user, f"{count} job{'s' * (count != 1)}") for user, count in jobs_of.most_common())
         elif kind is Takes.NODE and cluster is not None:
             for node in cluster.nodes:
                 yield ArgumentValue(node.name, f"{node.state}  {short(node.reason, 60)}".rstrip())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from assistant.agent.answer import Answer, AnswerSource
-    from assistant.tui.sessions import SessionEntry
+    from assistant.tui.sessions import LastUse, SessionEntry
     from assistant.tui.snapshot import RecoverySnapshot, UndoSnapshot
 
 logger = logging.getLogger(__name__)
@@ -139,6 +139,14 @@ class Resumed(Message):
     def __init__(self, name: str, entries: Sequence[SessionEntry]) -> None:
         super().__init__()
         self.name, self.entries = name, entries
+
+
+class LastUseRead(Message):
+    """It was read when the chat was last in use; None where that is not known."""
+
+    def __init__(self, last_use: LastUse | None) -> None:
+        super().__init__()
+        self.last_use = last_use
 
 
 class Typed(Message):

@@ -20,8 +20,10 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal, c
 from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder
+from assistant.records import EventKind
 from assistant.redact import redact, redact_value
 from assistant.tooling import to_json
+from assistant.tui.news import NewsEvent, NewsKind, StoreMark
 
 MOST_SESSIONS = 40
 """Conversations."""
@@ -32,7 +34,7 @@ MOST_READ = 32 * 1024 * 1024
 MOST_TYPED, TYPED_KEPT = 2_000, 1_000
 """Lines at which the file of what was typed is cut, and to how many."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
-_TYPED = ".typed"
+_TYPED, _LAST_USE = ".typed", ".last-use"
 
 
 class SessionEntryKind(StrEnum):
@@ -47,6 +49,14 @@ class SessionEntryKind(StrEnum):
     """By the chat, as Markdown: a report, what came of a command."""
     SETTLED = "settled"
     """What came of an approval."""
+    NEWS = "news"
+    """An event that the chat announced."""
+    AWAY = "away"
+    """What had happened since the chat was last in use."""
+
+
+ANNOUNCED = frozenset({SessionEntryKind.NEWS, SessionEntryKind.AWAY})
+"""By the chat itself, without a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,15 @@ class SessionEntry:
     """Which exchange of the conversation it belongs to."""
     text: str = ""
     answer: Answer | None = None
+    events: tuple[NewsEvent, ...] = ()
+    """What was announced."""
+
+
+class LastUse(NamedTuple):
+    """When a person last used the chat, and how the store stood then."""
+
+    at: datetime
+    mark: StoreMark
 
 
 class SavedSession(NamedTuple):
@@ -145,6 +164,30 @@ class Talks:
         """Keep a line that was typed."""
         _append(self.folder / _TYPED, _dumped(redact_value(text)))
 
+    def last_use(self) -> LastUse | None:
+        """Return when a chat on this folder was last in use; None where that is not known."""
+        try:
+            record = json.loads((self.folder / _LAST_USE).read_bytes())
+            mark = StoreMark(int(record["incident"]), int(record["approval"]), frozenset(map(int, record["unfinished"])))
+            return LastUse(datetime.fromisoformat(record["at"]), mark)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def save_last_use(self, last_use: LastUse) -> None:
+        """Write down when the chat was last in use, in place of what was written before."""
+        mark = last_use.mark
+        record = {
+            "at": last_use.at.isoformat(),
+            "incident": mark.newest_incident,
+            "approval": mark.newest_approval,
+            "unfinished": sorted(mark.unfinished),
+        }
+        path = self.folder / _LAST_USE
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.unlink(missing_ok=True)  # of a chat that died in the middle of this
+        _append(fresh, _dumped(record))
+        fresh.replace(path)
+
     def _path(self, name: str) -> Path:
         return self.folder / f"{checked(name)}.jsonl"
 
@@ -219,9 +262,23 @@ def _from_line(line: bytes) -> SessionEntry | None:
             int(record["question"]),
             str(record["text"]),
             _answer(answer) if answer is not None else None,
+            tuple(_event(event) for event in record.get("events") or ()),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _event(record: Mapping[str, Any]) -> NewsEvent:
+    incident, approval, trouble = (record.get(name) for name in ("incident", "approval", "trouble"))
+    return NewsEvent(
+        NewsKind(record["kind"]),
+        str(record["subject"]),
+        int(incident) if incident is not None else None,
+        int(approval) if approval is not None else None,
+        EventKind(trouble) if trouble is not None else None,
+        str(record.get("why", "")),
+        str(record.get("by", "")),
+    )
 
 
 def _answer(record: Mapping[str, Any]) -> Answer:
@@ -306,6 +363,9 @@ def _page(name: str, entries: Sequence[SessionEntry], came: Mapping[int, str]) -
         yield from _entry(entry, came)
 
 
+_WORDS = {SessionEntryKind.FAILED: "No answer", SessionEntryKind.NEWS: "News", SessionEntryKind.AWAY: "News"}
+
+
 def _time(entry: SessionEntry) -> str:
     return entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -322,7 +382,7 @@ def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
     elif entry.what is SessionEntryKind.NOTED:
         yield re.sub(r"^(#+ )", r"##\1", tamed(entry.text), flags=re.MULTILINE)
     else:
-        word = "No answer" if entry.what is SessionEntryKind.FAILED else "Then"
+        word = _WORDS.get(entry.what, "Then")
         yield f"**{word}** ({_time(entry)}): {escaped(entry.text)}"
 
 

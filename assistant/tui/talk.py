@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,15 @@ from assistant.agent.answer import Answer
 from assistant.display import line
 from assistant.errors import UsageError
 from assistant.tui.commands import SlashCommands, is_command, parse
-from assistant.tui.messages import ChatTrouble, Lane, NotAnswered, Noted, Resumed, SourceRead, Typed
-from assistant.tui.sessions import SavedSession, SessionEntry, SessionEntryKind, Talks, checked, code, exported
+from assistant.tui.messages import ChatTrouble, Lane, LastUseRead, NotAnswered, Noted, Resumed, SourceRead, Typed
+from assistant.tui.news import NewsEvent, event_text, events_text, since_text
+from assistant.tui.sessions import LastUse, SavedSession, SessionEntry, SessionEntryKind, Talks, checked, code, exported
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.tui.app import ChatApp
-    from assistant.tui.widgets.conversation import Conversation, Prompt
+    from assistant.tui.widgets.conversation import Conversation
+    from assistant.tui.widgets.prompt import Prompt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,8 @@ import re
 from enum import Enum, auto
 
 STOPPED = "You waited no longer for this."
+TOGETHER = timedelta(seconds=20)
+"""Events that follow one another by no more than this stand together."""
 ENDS_S = 1.0
 """How long the end of the chat waits until all is written."""
 
@@ -49,6 +54,8 @@ class Talk:
         self._commands = SlashCommands(app, self)
         self._lane = Lane("conversations", self._failed)
         self._number, self._written = 0, 0
+        self._announced = (0, datetime.min.replace(tzinfo=UTC))
+        """The exchange of the newest events, and when they were announced."""
         self._last_typed = ""
         self._complained = False
         self.answers = ""
@@ -64,16 +71,20 @@ class Talk:
 
     @property
     def _prompt(self) -> Prompt:
-        from assistant.tui.widgets.conversation import Prompt
+        from assistant.tui.widgets.prompt import Prompt
 
         return self._app.main.query_one(Prompt)
 
     def open(self) -> None:
         """Read what was kept, behind the first paint."""
         self._prompt.values_of = self._commands.existing_values
-        if self._talks is not None:
-            self._do(lambda talks: self._app.post_message(Typed(talks.typed())))
-            self._load(self.name)
+        if self._talks is None:
+            self._app.post_message(LastUseRead(None))
+            return
+        self._do(lambda talks: self._app.post_message(Typed(talks.typed())))
+        self._load(self.name)
+        # behind the conversation, which would take off the screen what was announced before it
+        self._do(lambda talks: self._app.post_message(LastUseRead(talks.last_use())))
 
     def close(self) -> None:
         """Wait a moment until all is written."""
@@ -178,6 +189,57 @@ class Talk:
         if number is not None:
             self._record(SessionEntryKind.SETTLED, number, f"approval {approval}: {text}")
 
+    def announce(self, events: Sequence[NewsEvent], since: datetime | None = None) -> None:
+        """Show events that nobody asked about, and keep them: beside those of just now, where nothing was asked meanwhile.
+
+        Args:
+            events: What happened, oldest first.
+            since: Since when nobody was there, where it happened meanwhile: all of it is one sentence then.
+        """
+        now = self._app.backend.now()
+        follows = self._number == self._announced[0] and now - self._announced[1] <= TOGETHER
+        if since is not None or not follows:
+            self._number += 1
+        self._announced = (0 if since is not None else self._number, now)
+        if since is None:
+            entries = [
+                SessionEntry(now, SessionEntryKind.NEWS, self._number, event_text(event), events=(event,)) for event in events
+            ]
+        else:
+            text = f"{since_text(since, now)}: {events_text(events)}"
+            entries = [SessionEntry(now, SessionEntryKind.AWAY, self._number, text, events=tuple(events))]
+        for entry in entries:
+            self._keep(entry)
+            self._app.call_later(self._conversation.announce, entry)
+
+    @property
+    def working(self) -> bool:
+        """Whether the agent works on a question."""
+        return bool(self._conversation.working)
+
+    @property
+    def newest_text(self) -> str:
+        """The newest answer or report of the conversation, with the sources of an answer; empty before the first."""
+        from assistant.tui.widgets.exchange import evidence
+
+        for entry in reversed(self._conversation.entries):
+            if entry.answer is not None:
+                return "\n".join(
+                    [entry.answer.text, *(f"\n[{each.number}] {each.call}\n{evidence(each)}" for each in entry.answer.sources)]
+                )
+            if entry.what is SessionEntryKind.NOTED:
+                return entry.text
+        return ""
+
+    def shows_approval(self, approval: int) -> bool:
+        """Tell whether a proposal of this conversation is about an approval."""
+        return self._conversation.shows_approval(approval)
+
+    def save_last_use(self, last_use: LastUse) -> None:
+        """Keep when the chat was last in use."""
+        if self._talks is not None:
+            self._do(lambda talks: talks.save_last_use(last_use))
+
     def clear(self) -> None:
         """Take everything off the screen."""
         self._app.call_later(self._conversation.clear)
@@ -244,7 +306,9 @@ class Talk:
         self._app.backend.act(number, f"export {number}", work)
 
     def _record(self, kind: SessionEntryKind, number: int, text: str = "", answer: Answer | None = None) -> None:
-        entry = SessionEntry(self._app.backend.now(), kind, number, text, answer)
+        self._keep(SessionEntry(self._app.backend.now(), kind, number, text, answer))
+
+    def _keep(self, entry: SessionEntry) -> None:
         self._conversation.record(entry)
         name = self.name
         if self._talks is not None:

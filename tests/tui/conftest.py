@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
+from assistant.config import ChatSettings
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.tui.app import ChatApp
@@ -47,12 +48,14 @@ def app_on(
     talks: Talks | None = None,
     agent: MakesAgent | None = None,
     configured: bool = True,
+    settings: ChatSettings | None = None,
 ) -> ChatApp:
     starts, owner = OnScene(scene, agent), f"{by}@here:1.1"
     return ChatApp(
         lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=scene.clock, configured=configured),
         thread=thread,
         talks=talks,
+        settings=settings,
     )
 
 
@@ -87,11 +90,12 @@ async def opened(
     watch: bool = True,
     configured: bool = True,
     notifications: bool = False,
+    settings: ChatSettings | None = None,
 ) -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
     """Run the chat until it has read store and scheduler once, and the agent is ready; a watch has just made a pass."""
     if watch:
         pass_of_watch(scene)
-    app = app_on(scene, thread=thread, talks=talks, agent=agent, configured=configured)
+    app = app_on(scene, thread=thread, talks=talks, agent=agent, configured=configured, settings=settings)
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await until(
             pilot,

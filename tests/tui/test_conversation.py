@@ -19,8 +19,9 @@ from assistant.tui.frame import Plain
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import SessionEntry, SessionEntryKind
-from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Prompt, Welcome, examples
+from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
 from assistant.tui.widgets.exchange import CUT_SHORT, AnswerMarkdown, Exchange, ProposalCard, SourceView
+from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.tables import Completion
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene
@@ -256,6 +257,36 @@ async def test_what_another_door_answers_is_shown_on_the_card(broken: Scene) -> 
         finally:
             other.close()
         await until(pilot, lambda: exchange(app, 1).query_one(ProposalCard).has_class("-over"), "the other's answer")
+
+
+async def test_what_came_of_a_proposal_is_never_cut(broken: Scene) -> None:
+    async with opened(broken, (80, 24)) as (app, pilot):
+        await say(pilot, "cordon node03")
+        await answered(pilot, 1)
+        card = exchange(app, 1).query_one(ProposalCard)
+        result = card.query_one(".result")
+        assert not result.display
+        text = f"failed: scontrol update NodeName=node03 State=DRAIN Reason={'x' * 300}: slurmctld does not answer"
+        card.settled(text)
+        await until(pilot, lambda: result.region.height > 3, "the whole of it")
+        assert str(result.render()) == text
+
+
+async def test_a_call_that_its_line_cuts_stands_whole_above_what_it_returned(broken: Scene) -> None:
+    arguments = {"nodes": [f"node{number:03}" for number in range(40)]}
+
+    class Asks(Slow):
+        def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
+            return Answer(
+                "Well [1].", AnswerKind.ANSWER, "semantic", sources=(AnswerSource(1, "check_nodes", arguments, {"a": 1}),)
+            )
+
+    async with opened(broken, agent=lambda _: Asks()) as (app, pilot):
+        await say(pilot, "are they well?")
+        await answered(pilot, 1)
+        exchange(app, 1).query_one(SourceView).open()
+        await until(pilot, lambda: exchange(app, 1).query(".evidence"), "the evidence")
+        assert "node039" in exchange(app, 1).query_one(".evidence", Plain).text
 
 
 async def test_when_it_asks_back_a_number_answers(broken: Scene) -> None:

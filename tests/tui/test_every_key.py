@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 
 import assistant.tui
 from assistant.errors import NightshiftError
-from assistant.records import CallStatus, Event, EventKind
+from assistant.records import CallStatus, Event, EventKind, Verdict
 from assistant.tui.curves import CurvesView, Plot
 from assistant.tui.logs.rows import LogCitation
 from assistant.tui.logs.view import LogView
@@ -29,13 +29,17 @@ from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
 from assistant.tui.screens.log import RankHistogram
 from assistant.tui.screens.records import HealthTable
-from assistant.tui.widgets.conversation import Conversation, Prompt
+from assistant.tui.screens.text import TextScreen
+from assistant.tui.widgets.conversation import Conversation
 from assistant.tui.widgets.exchange import Exchange
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.widgets.panels import NodeTree
+from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.tables import Completion, Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.log_world import LogApp, ready
+from tests.tui.test_news import park
 from tests.tui.waiting import PAUSE_S, seen, until
 
 pytestmark = pytest.mark.slow
@@ -179,9 +183,30 @@ async def lifting(scene: Scene) -> AsyncIterator[Any]:
         yield scene, app, pilot
 
 
+@asynccontextmanager
+async def announced(scene: Scene) -> AsyncIterator[Any]:
+    async with chat(scene) as (_, app, pilot):
+        await until(pilot, lambda: app.news._mark is not None, "the first look")
+        broken(scene)
+        await until(pilot, lambda: "approval 1" in " ".join(str(view.render()) for view in app.main.query(NewsView)), "the news")
+        app.main.query(NewsView).first().focus()
+        yield scene, app, pilot
+
+
+@asynccontextmanager
+async def whole_row(scene: Scene) -> AsyncIterator[Any]:
+    number = park(scene, f"node07 Reason='{'a long reason ' * 600}'")
+    assert scene.engine.store.answer(number, Verdict.DENY, "cli:bob", why="no")
+    async with chat(scene, "f4", "enter") as (_, app, pilot):
+        await until(pilot, lambda: isinstance(app.screen, TextScreen), "the whole row")
+        yield scene, app, pilot
+
+
 WORLDS: Mapping[str, Callable[[Scene], AbstractAsyncContextManager[Any]]] = {
     "main": lambda scene: chat(broken(scene)),
     "long talk": talked,
+    "news": lambda scene: announced(scene),
+    "whole row": lambda scene: whole_row(scene),
     "happened": lambda scene: chat(broken(scene), "f4"),
     "nodes panel": lambda scene: chat(cordoned(scene), "f6"),
     "approval": lambda scene: chat(broken(scene), "f3", "enter"),
@@ -253,6 +278,8 @@ READS: Mapping[str, Callable[[Scene, Any], Any]] = {
     "theme": lambda _, app: app.theme,
     "left": lambda _, app: app._exit,
     "clipboard": lambda _, app: app.clipboard,
+    "notified": lambda _, app: "\n".join(notice.message for notice in app._notifications),
+    "edge": lambda _, app: str(_focused(app).border_subtitle),
     "prompt": lambda _, app: app.main.query_one(Prompt).text,
     "offered": lambda _, app: app.main.query_one(Completion).is_open,
     "offer": lambda _, app: app.main.query_one(Completion).highlighted,

@@ -14,8 +14,9 @@ from assistant.tui.app import ChatApp
 from assistant.tui.backend import name_of
 from assistant.tui.frame import StatusBar
 from assistant.tui.store_reading import StoreFile, read_happened
-from assistant.tui.widgets.conversation import Conversation, Prompt, Welcome
+from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel, JobsPanel, NodesPanel
+from assistant.tui.widgets.prompt import Prompt
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened, pass_of_watch
 from tests.tui.waiting import until

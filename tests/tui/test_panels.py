@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assistant.tui.frame import PANELS
-from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel
+from assistant.tui.widgets.prompt import Prompt
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until

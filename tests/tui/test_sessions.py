@@ -12,7 +12,7 @@ import pytest
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
-from assistant.tui.app import conversation_name
+from assistant.tui.launch import conversation_name
 from assistant.tui.sessions import (
     MOST_SESSIONS,
     MOST_TYPED,

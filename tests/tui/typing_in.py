@@ -7,8 +7,9 @@ from textual.widgets import Static
 
 from assistant.tui.app import ChatApp
 from assistant.tui.frame import Plain
-from assistant.tui.widgets.conversation import Conversation, Prompt
+from assistant.tui.widgets.conversation import Conversation
 from assistant.tui.widgets.exchange import AnswerMarkdown, Exchange
+from assistant.tui.widgets.prompt import Prompt
 from tests.tui.waiting import until
 
 

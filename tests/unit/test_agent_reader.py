@@ -24,7 +24,7 @@ from assistant.agent.chooser import (
     reader,
     spelling,
 )
-from assistant.agent.semantic import lifts_rules
+from assistant.agent.moods import lifts_rules
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.encoder import DIGEST, FOLDER

@@ -43,8 +43,10 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     return clause._replace(text=text)
 
 
-_AGREEMENT = (("has you", "have you"), ("does you", "do you"), ("has I ", "have I "), ("does I ", "do I "), ("is you", "are you"))
-_AGREEMENT += (("has they", "have they"), ("does they", "do they"), ("is they", "are they"))
+_AGREEMENT = (
+    ("has you", "have you"), ("does you", "do you"), ("has I ", "have I "), ("does I ", "do I "), ("is you", "are you"),
+    ("has they", "have they"), ("does they", "do they"), ("is they", "are they"),
+)  # fmt: skip
 
 
 _UNDONE = {

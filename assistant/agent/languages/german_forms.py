@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from assistant.agent.languages.glosses import Gloss, WordForm, WordTag, entries, tables
 from assistant.agent.languages.word_order import past_of
-from assistant.agent.words import Spelling
+from assistant.agent.spelling import Spelling
 
 Words = tuple[str, ...]
 """A word or phrase, each word as `folded` returns it."""

@@ -1,25 +1,20 @@
-"""The first screen, the command palette, and the screens that only show text: a report, a playbook, the keys and commands.
+"""The first screen, and the screens that only show text: a report, a playbook, the keys and commands.
 
-The screen shows the conversation, and beside it what is wrong, what waits, what runs; narrow terminals show one at a time. The
-palette finds incidents, approvals, jobs, nodes, playbooks and panels by any part of their names.
+The first screen shows the conversation, and beside it what is wrong, what waits, what runs; narrow terminals show one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.fuzzy import Matcher
-from textual.markup import escape
 from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Markdown, Static
@@ -28,24 +23,29 @@ from assistant.content.playbooks import Playbook, Step, Verify
 from assistant.display import block, file_stem, line
 from assistant.private_files import create_private
 from assistant.tui.frame import StatusBar, panel_keys
-from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.snapshot import StoreSnapshot
-from assistant.tui.widgets.conversation import Conversation, Prompt, Welcome
+from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.happened import HappenedPanel
-from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel, JobsPanel, NodesPanel, Panel
+from assistant.tui.widgets.node_list import NodeList
+from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel, JobsPanel, Panel
+from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.tables import Completion
-from assistant.tui.words import about, short
+from assistant.tui.widgets.whole_rows import leads_to_incident, whole_row
 
 if TYPE_CHECKING:
-    from textual.message import Message
-
     from assistant.tui.app import ChatApp
 
-PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
+PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodeList)
 
 
 KEPT_KEYS = frozenset({"question_mark"})
 """Printable keys that mean the same outside the prompt wherever the focus is."""
+
+
+SENTENCE_S = 0.5
+"""Seconds within which one key of a sentence follows the other."""
+MOST_FIRST = 3
+"""Letters of a list that may be the beginning of a sentence."""
 
 
 class MainScreen(Screen[None]):
@@ -62,6 +62,9 @@ class MainScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._waited = False
+        self._list_keys: list[str] = []
+        """Letters that a list took just now, in case they are the beginning of a sentence."""
+        self._key_at = 0.0
 
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
@@ -80,6 +83,14 @@ class MainScreen(Screen[None]):
         """Let the operator type at once."""
         self.query_one(Prompt).focus()
         self.watch(self.app, "store_snapshot", self._answered, init=False)
+        chat = cast("ChatApp", self.app)
+        for panel in self.query(Panel):
+            panel.table.whole_of = partial(self._whole, panel.NAME)
+        self.query_one(HappenedPanel).table.leads_somewhere = lambda key: leads_to_incident(key, chat.store_snapshot)
+
+    def _whole(self, panel: str, key: str) -> str:
+        chat = cast("ChatApp", self.app)
+        return whole_row(panel, key, chat.store_snapshot, chat.cluster_snapshot)
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""
@@ -87,12 +98,25 @@ class MainScreen(Screen[None]):
             widget.look()
 
     def on_key(self, event: events.Key) -> None:
-        """Hand letters that mean nothing where they were typed to the prompt: on a card nothing is answered by letters."""
-        if not event.is_printable or event.character is None or event.key in KEPT_KEYS or self._means(event.key):
+        """Hand letters that mean nothing where they were typed to the prompt: on a card nothing is answered by letters.
+
+        A sentence that begins with a letter of a list is whole: `stop everything` does not lose its `s` to the sorting.
+        """
+        if not event.is_printable or event.character is None or event.key in KEPT_KEYS:
+            self._list_keys = []
             return
+        if event.time - self._key_at > SENTENCE_S:
+            self._list_keys = []
+        self._key_at = event.time
+        if self._means(event.key):
+            self._list_keys.append(event.character)
+            return
+        first, self._list_keys = self._list_keys, []
         event.stop()
         event.prevent_default()
-        self._to_prompt().insert(event.character)
+        # who holds a key down, or goes up and down for long, moves in the list
+        sentence = "".join(first) if len(first) <= MOST_FIRST and len(set(first)) == len(first) else ""
+        self._to_prompt().insert(f"{sentence}{event.character}")
 
     def on_paste(self, event: events.Paste) -> None:
         """Hand what is pasted anywhere to the prompt."""
@@ -134,126 +158,6 @@ class MainScreen(Screen[None]):
         self.set_class(bool(self.alone), "-alone")
         for panel in self.query(Panel):
             panel.set_class(self.alone == panel.NAME, "-chosen")
-
-
-MOST = 40
-"""Hits of one kind."""
-
-
-class Find(NamedTuple):
-    """An entry of the palette that can be opened."""
-
-    text: str
-    help: str
-    open: Callable[[], object]
-
-
-def _discovered(find: Find) -> DiscoveryHit:
-    # the palette parses texts and helps as markup
-    return DiscoveryHit(Text(line(find.text)), find.open, find.text, escape(line(find.help)))
-
-
-def _highlighted(matcher: Matcher, text: str) -> Content:
-    """Return a text with what matches in the style of the palette; `Matcher.highlight` would parse the text as markup."""
-    content = Content(line(text))
-    score, places = matcher.fuzzy_search.match(matcher.query, content.plain)
-    for place in places if score else ():
-        content = content.stylize(matcher.match_style, place, place + 1)
-    return content
-
-
-class Records(Provider):
-    """Finds records of one kind among what is seen now."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield everything that can be found."""
-        raise NotImplementedError
-
-    async def search(self, query: str) -> Hits:
-        """Yield what fits a query, the best first."""
-        matcher = self.matcher(query)
-        scored = ((matcher.match(find.text), find) for find in self.finds(cast("ChatApp", self.app)))
-        best = sorted(((score, find) for score, find in scored if score > 0), key=lambda pair: -pair[0])
-        for score, find in best[:MOST]:
-            yield Hit(score, _highlighted(matcher, find.text), find.open, find.text, escape(line(find.help)))
-
-    def _post(self, message: Message) -> Callable[[], object]:
-        return partial(self.app.post_message, message)
-
-
-class Incidents(Records):
-    """Incidents."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield the incidents, those that need somebody first."""
-        for row in chat.store_snapshot.incidents if chat.store_snapshot else ():
-            text = f"incident {row.incident.id} {about(row.incident)} {row.reason or row.incident.kind}"
-            yield Find(text, str(row.incident.state), self._post(OpenIncident(row.incident.id)))
-
-    async def discover(self) -> Hits:
-        """Yield what is unfinished, before anything is typed."""
-        chat = cast("ChatApp", self.app)
-        for find, entry in zip(self.finds(chat), chat.store_snapshot.incidents if chat.store_snapshot else (), strict=False):
-            if not entry.incident.state.ended:
-                yield _discovered(find)
-
-
-class Approvals(Records):
-    """What waits for a person."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield what waits."""
-        for approval_entry in chat.store_snapshot.approvals if chat.store_snapshot else ():
-            change = short(approval_entry.call.preview or approval_entry.call.tool, 90)
-            yield Find(
-                f"approval {approval_entry.approval.id}: {change}",
-                approval_entry.call.why,
-                self._post(OpenApproval(approval_entry.approval.id)),
-            )
-
-    async def discover(self) -> Hits:
-        """Yield all of it, before anything is typed."""
-        for find in self.finds(cast("ChatApp", self.app)):
-            yield _discovered(find)
-
-
-class Jobs(Records):
-    """Jobs."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield the jobs, the newest first."""
-        for job in reversed(chat.cluster_snapshot.jobs if chat.cluster_snapshot else ()):
-            yield Find(f"job {job.id} {short(job.name, 60)}", f"{job.state}, {job.user}", self._post(OpenJob(job.id)))
-
-
-class Nodes(Records):
-    """Nodes."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield the nodes."""
-        for node in chat.cluster_snapshot.nodes if chat.cluster_snapshot else ():
-            yield Find(f"node {node.name}", f"{node.state} {short(node.reason, 60)}".rstrip(), self._post(OpenNodes(node.name)))
-
-
-class Playbooks(Records):
-    """Playbooks."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield the playbooks."""
-        for playbook in chat.playbooks().values():
-            yield Find(f"playbook {playbook.name}", playbook.title, self._post(OpenPlaybook(playbook.name)))
-
-
-class Panels(Records):
-    """The panels of the first screen."""
-
-    def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield the panels of the first screen."""
-        for panel in PANELS:
-            yield Find(f"show {panel.TITLE.lower()}", "", partial(chat.action_panel, panel.NAME))
-
-
-PROVIDERS: frozenset[type[Provider]] = frozenset({Incidents, Approvals, Jobs, Nodes, Playbooks, Panels})
 
 
 class ReportScreen(Screen[None]):
@@ -352,10 +256,14 @@ def _free(path: Path) -> Path:
 GENERAL = (
     ("tab, shift+tab", "to the next part of the screen, and back"),
     ("j k g G ctrl+d ctrl+u", "move in lists, as in vi"),
+    ("/ s y", "in lists: filter by what is typed, sort by the next column, copy the row"),
     ("enter", "open what is under the cursor"),
     ("esc", "back"),
     ("ctrl+p", "find a command, an incident, a job, a node or a playbook by name"),
+    ("tab, ctrl+r, ctrl+g", "in the prompt: complete a name, search what was typed, write in $EDITOR"),
+    ("ctrl+o", "read what is open in $PAGER"),
     ("ctrl+t", "light or dark"),
+    ("ctrl+z", "suspend, as in a shell"),
     ("ctrl+q", "leave; what runs goes on"),
 )
 """What holds everywhere."""

@@ -41,8 +41,8 @@ from assistant.tui.snapshot import (
     read_kernel,
     read_nodes,
 )
-from assistant.tui.widgets.conversation import Prompt
 from assistant.tui.widgets.panels import IncidentList
+from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.tables import Cell, CheckpointsTable, NodeTable, Rows, TableRow
 from assistant.tui.words import folded, job_head, nodes_head, short
 

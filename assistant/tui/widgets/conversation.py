@@ -1,29 +1,23 @@
-"""The conversation: what an empty one says, what was asked and answered, and the prompt for questions and commands with a slash."""
+"""The conversation: what an empty one says, and what was asked and answered."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
-from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static, TextArea
+from textual.widgets import Static
 
-from assistant.agent.answer import MOST_CHARACTERS, Answer, AnswerSource
-from assistant.display import line, removed
+from assistant.agent.answer import Answer, AnswerSource
+from assistant.display import line
 from assistant.overall_state import FIRST_STEPS
 from assistant.records import JobState
-from assistant.tui.commands import ArgumentValue, Takes, offers
 from assistant.tui.frame import MUTED, Plain, is_covered, link
-from assistant.tui.sessions import SessionEntry, SessionEntryKind
+from assistant.tui.sessions import ANNOUNCED, SessionEntry, SessionEntryKind
 from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
 from assistant.tui.widgets.exchange import Exchange, Options
-from assistant.tui.widgets.tables import Completion
 from assistant.tui.words import agent_sentence
 
 INTRODUCTION = "Nightshift finds out why training jobs fail and brings them back."
@@ -179,15 +173,28 @@ class Conversation(VerticalScroll):
             await self._begin(question, "")
         await self._exchanges[question].noted(markdown)
 
+    async def announce(self, entry: SessionEntry) -> None:
+        """Show events."""
+        if entry.question not in self._exchanges:
+            await self._begin(entry.question, "")
+            await self._prune()
+        await self._exchanges[entry.question].announce(entry)
+
+    def shows_approval(self, approval: int) -> bool:
+        """Tell whether a proposal of this conversation is about an approval."""
+        proposals = (proposal for entry in self._entries if entry.answer is not None for proposal in entry.answer.proposals)
+        return any(proposal.approval == approval for proposal in proposals)
+
     def settled(self, approval: int, text: str) -> int | None:
         """Say what came of a proposal; return the exchange in which it was made, None when that is not laid out."""
         return next((number for number, exchange in self._exchanges.items() if exchange.settled(approval, text)), None)
 
     def option_text(self, text: str) -> str:
         """Return what is meant by a number that was typed below numbered options; else the text as it is."""
-        last = next(reversed(self._exchanges.values()), None)
+        last = next((exchange for exchange in reversed(self._exchanges.values()) if not exchange.is_news), None)
         answer = last.reply.answer if last is not None else None
-        options = answer.options if answer is not None else () if self._entries else self.welcome.examples
+        spoken = any(entry.what not in ANNOUNCED for entry in self._entries)
+        options = answer.options if answer is not None else () if spoken else self.welcome.examples
         if text in options or not text.isdecimal() or not 1 <= int(text) <= len(options):
             return text
         return options[int(text) - 1]
@@ -259,6 +266,8 @@ class Conversation(VerticalScroll):
                 await exchange.noted(entry.text)
             elif entry.what is SessionEntryKind.SETTLED:
                 await exchange.remarked(entry.text)
+            elif entry.what in ANNOUNCED:
+                await exchange.announce(entry)
 
     async def _prune(self) -> None:
         """Take the oldest exchanges off the screen, unless the person reads there."""
@@ -295,192 +304,3 @@ class Earlier(Static):
     def action_earlier(self) -> None:
         """Ask for some of the earlier exchanges."""
         self.post_message(self.EarlierRequested())
-
-
-TWICE_S = 1.0
-"""Seconds within which a second Esc counts with the first."""
-
-
-def nothing_known(_: Takes) -> Iterable[ArgumentValue]:
-    """Return that nothing exists by which an argument may be completed."""
-    return ()
-
-
-class Prompt(TextArea):
-    """Grows with what is typed; Enter hands it over."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
-    ]
-
-    class Submitted(Message):
-        """The person asks something, or gives a command."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Stopped(Message):
-        """The person waits no longer."""
-
-    class TooLong(Message):
-        """More was pasted than a question can be."""
-
-        def __init__(self, size: int) -> None:
-            super().__init__()
-            self.size = size
-
-    def __init__(self, completion: Completion, *, id: str | None = None) -> None:
-        """Make an empty prompt.
-
-        Args:
-            completion: Shows how the line may go on.
-            id: For the style.
-        """
-        super().__init__(
-            id=id, placeholder="Ask, or / for commands", compact=True, highlight_cursor_line=False, tab_behavior="focus"
-        )
-        # a text area takes these keys for itself; on the first screen they lead to panels
-        for key in ("f6", "f7"):
-            self._bindings.key_to_bindings.pop(key, None)
-        self.completion = completion
-        self.values_of: Callable[[Takes], Iterable[ArgumentValue]] = nothing_known
-        """Tells what exists, for completion."""
-        self.history_lines: list[str] = []
-        """What was typed before, oldest first."""
-        self._back = 0
-        self._draft = ""
-        self._escaped_at = float("-inf")
-
-    def fill(self, text: str) -> None:
-        """Put a text in, to go on with."""
-        self.text = text
-        self.move_cursor(self.document.end)
-        self.focus()
-
-    def remember(self, lines: Sequence[str]) -> None:
-        """Take over what was typed in earlier conversations."""
-        self.history_lines = [*lines, *self.history_lines]
-
-    def on_text_area_changed(self) -> None:
-        """Offer how the line may go on."""
-        at_end = self.cursor_location == self.document.end
-        self.completion.show(offers(self.text, self.values_of) if at_end and len(self.text) < MOST_CHARACTERS else [])
-
-    async def _on_key(self, event: events.Key) -> None:
-        acts = {
-            "enter": self._enter,
-            "tab": self._tab,
-            "up": self._up,
-            "down": self._down,
-            "escape": self._escape,
-        }.get(event.key)
-        if acts is not None and acts():
-            event.stop()
-            event.prevent_default()
-        elif event.key != "enter":
-            await super()._on_key(event)
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        event.prevent_default()
-        self.take_paste(event.text)
-
-    def take_paste(self, text: str) -> None:
-        """Insert what was pasted; a whole log is refused."""
-        if len(text) > MOST_CHARACTERS:
-            self.post_message(self.TooLong(len(text)))
-        else:
-            self.insert(removed(text))
-
-    def _enter(self) -> bool:
-        """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""
-        offer = self.completion.selected_offer
-        if offer is not None and (self.completion.moved or " " not in self.text) and offer.line.rstrip() != self.text.rstrip():
-            argument = " " in self.text
-            self._take(offer.line)
-            if argument or offer.line.endswith(" "):
-                return True
-        self.submit()
-        return True
-
-    def submit(self) -> None:
-        """Hand over what was typed."""
-        text = self.text.strip()
-        self.completion.show([])
-        self._back, self._draft = 0, ""
-        if text:
-            if self.history_lines[-1:] != [text]:
-                self.history_lines.append(text)
-            self.text = ""
-            self.post_message(self.Submitted(text))
-
-    def _tab(self) -> bool:
-        offer = self.completion.selected_offer
-        if offer is None:
-            return False
-        self._take(offer.line)
-        return True
-
-    def _take(self, line: str) -> None:
-        self.text = line
-        self.move_cursor(self.document.end)
-
-    def _up(self) -> bool:
-        if self.completion.is_open:
-            self.completion.move(-1)
-            return True
-        return self.cursor_location[0] == 0 and self.navigator.is_first_wrapped_line(self.cursor_location) and self._recall(1)
-
-    def _down(self) -> bool:
-        if self.completion.is_open:
-            self.completion.move(1)
-            return True
-        return self.cursor_at_last_line and self._back > 0 and self._recall(-1)
-
-    def _recall(self, by: int) -> bool:
-        """Show an older line, or a newer one; behind the newest stands what was being typed."""
-        back = self._back + by
-        if not 0 <= back <= len(self.history_lines):
-            return True
-        if self._back == 0:
-            self._draft = self.text
-        self._back = back
-        self.text = self.history_lines[-back] if back else self._draft
-        self.move_cursor(self.document.end)
-        self.completion.show([])
-        return True
-
-    def _escape(self) -> bool:
-        """Close what is offered; twice: wait no longer."""
-        if self.completion.is_open:
-            self.completion.show([])
-            return True
-        now = time.monotonic()
-        if now - self._escaped_at <= TWICE_S:
-            self._escaped_at = float("-inf")
-            self.post_message(self.Stopped())
-            return True
-        self._escaped_at = now
-        return False
-
-    def action_new_line(self) -> None:
-        """Begin another line."""
-        self.insert("\n")
-
-    def action_page(self, by: int) -> None:
-        """Scroll the conversation."""
-        talk = self.screen.query_one("#conversation")
-        (talk.scroll_page_down if by > 0 else talk.scroll_page_up)()
-
-    def action_interrupt(self) -> None:
-        """Copy what is chosen; else empty the line; else wait no longer."""
-        if self.selected_text:
-            self.action_copy()
-        elif self.text:
-            self.text = ""
-        else:
-            self.post_message(self.Stopped())

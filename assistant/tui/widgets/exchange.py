@@ -19,7 +19,9 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.display import block, line, unambiguous
 from assistant.tui.frame import MUTED, Plain, link
 from assistant.tui.messages import OpenApproval, OpenIncident
+from assistant.tui.sessions import SessionEntry
 from assistant.tui.snapshot import ApprovalEntry, StoreSnapshot
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.words import RISKS, age, short
 
 SILENT_S = 0.4
@@ -45,6 +47,11 @@ class Exchange(Vertical):
             yield QuestionView(self.text)
         yield self._thinking
         yield self.reply
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it has no question, but events that the chat announces by itself."""
+        return not self.text and bool(self.query(NewsView))
 
     def think(self) -> None:
         """Say how long the agent works, until something comes of it."""
@@ -89,6 +96,14 @@ class Exchange(Vertical):
         """Show the result of a command."""
         self._ends()
         await self.reply.mount(AnswerMarkdown(markdown, classes="answer"))
+
+    async def announce(self, entry: SessionEntry) -> None:
+        """Show events, beside those that are announced here already."""
+        views = list(self.reply.query(NewsView))
+        if not views:
+            views = [NewsView()]
+            await self.reply.mount(views[0])
+        views[0].add(entry)
 
     async def remarked(self, text: str) -> None:
         """Show what came of a proposal, in a conversation that is shown again."""
@@ -281,6 +296,8 @@ class AnswerMarkdown(Markdown):
 # A reading call of the agent: one line that opens to what came back.
 
 MOST_EVIDENCE_LINES = 24
+MOST_CALL = 110
+"""Characters of a call in its line; a longer one stands whole above what it returned."""
 
 
 class SourceView(Collapsible):
@@ -307,7 +324,15 @@ class SourceView(Collapsible):
         """Lay out the evidence when it is first wanted."""
         inner = self.query_one(Collapsible.Contents)
         if not inner.children:
-            inner.mount(Plain(evidence(self.source), most=MOST_EVIDENCE_LINES, classes="evidence"))
+            call = whole_call(self.source)
+            heading = f"{call}\n" if len(call) > MOST_CALL else ""
+            inner.mount(Plain(f"{heading}{evidence(self.source)}", most=MOST_EVIDENCE_LINES, classes="evidence"))
+
+
+def whole_call(source: AnswerSource) -> str:
+    """Return a call with all of its arguments, on one line."""
+    arguments = (f"{name}={json.dumps(value, ensure_ascii=False, default=str)}" for name, value in source.arguments.items())
+    return f"{source.tool}({', '.join(arguments)})"
 
 
 def evidence(source: AnswerSource) -> str:
@@ -323,10 +348,19 @@ def _label(source: AnswerSource, took_s: float | None) -> Content:
     took = "" if took_s is None else f" · {took_s * 1000:.0f} ms" if took_s < 1 else f" · {took_s:.1f} s"
     failed = " · did not work" if source.error else ""
     number = Content.styled(line(f"[{source.number}] "), "$primary")
-    return number + Content(short(source.call, 110)) + Content.styled(line(took), MUTED) + Content.styled(line(failed), "$warning")
+    return (
+        number
+        + Content(short(source.call, MOST_CALL))
+        + Content.styled(line(took), MUTED)
+        + Content.styled(line(failed), "$warning")
+    )
 
 
 # A change that the agent proposed: the exact command, why, what it risks, how it is taken back, and what came of it.
+
+
+MOST_EDGE = 60
+"""Characters of what came of a proposal at the edge of its card."""
 
 
 class ProposalCard(Vertical):
@@ -347,12 +381,15 @@ class ProposalCard(Vertical):
         self._waited = False
         self._change = Static(Content.styled(unambiguous(proposal.preview or proposal.tool), "bold"), classes="change")
         self._facts = Static("", markup=False, classes="facts")
+        self._result = Static("", markup=False, classes="result")
+        """What came of it, whole, where the edge cuts it."""
 
     def compose(self) -> ComposeResult:
         """Lay out the proposal."""
         proposal = self.proposal
         yield self._change
         yield self._facts
+        yield self._result
         if proposal.approval is not None:
             with Horizontal(classes="answers"):
                 yield Button("Allow…", variant="warning", classes="allow", compact=True)
@@ -373,7 +410,9 @@ class ProposalCard(Vertical):
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
         self.came = text
-        self.border_subtitle = Content(line(text, 60))
+        self.border_subtitle = Content(line(text, MOST_EDGE))
+        self._result.update(block(text))
+        self._result.set_class(len(line(text)) > MOST_EDGE, "-long")
         self.add_class("-over")
 
     def _show_state(self, snapshot: StoreSnapshot | None) -> None:

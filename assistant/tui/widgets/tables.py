@@ -1,7 +1,6 @@
-"""Lists of things that can be opened, completions of a typed line, and tables of records.
+"""Lists of things that can be opened, completions of a typed line, and the tables of checkpoints and nodes.
 
-A list has a label on the left and text that wraps beside it; Enter opens what the cursor is on. A table is changed only where its
-records changed, so that a thousand rows cost nothing while nothing happens.
+A list has a label on the left and text that wraps beside it; Enter opens what the cursor is on.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import DataTable, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from assistant.display import line
@@ -28,7 +27,24 @@ from assistant.tui.about_incident import CheckpointEntry, CheckpointsSnapshot
 from assistant.tui.commands import CompletionOffer
 from assistant.tui.frame import MUTED, vi_keys
 from assistant.tui.snapshot import NodeEntry, NodesSnapshot
+from assistant.tui.widgets.rows import Cell, Rows, TableRow
 from assistant.tui.words import NODES, age, short
+
+__all__ = [
+    "Cell",
+    "CheckpointsTable",
+    "Completion",
+    "Item",
+    "NodeTable",
+    "Openable",
+    "Rows",
+    "StyledText",
+    "TableRow",
+    "heading",
+    "item",
+    "row_of",
+    "size",
+]
 
 
 class StyledText(NamedTuple):
@@ -150,96 +166,6 @@ class Openable(OptionList):
         variables = self.app.theme_variables
         words = (variables.get(word, "") if word in variables else word for word in look.split())
         return " ".join(word for word in words if word.startswith("#") or word in ("bold", "dim", "italic"))
-
-
-class Cell(NamedTuple):
-    """The text and the style of one cell."""
-
-    text: str
-    colour: str = ""
-    """Name of a variable of the theme, `error`; empty for the plain colour."""
-
-
-class TableRow(NamedTuple):
-    """A record as a row: its key and its cells."""
-
-    key: str
-    """Tells it from all others of the table, for as long as it lives."""
-    cells: tuple[Cell | str, ...]
-
-
-class Rows(DataTable[Text]):
-    """Shows records; the cursor stays on its record while others come and go."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *vi_keys(
-            down="cursor_down", up="cursor_up", first="scroll_top", last="scroll_bottom", page_down="page_down", page_up="page_up"
-        ),
-    ]
-
-    def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
-        super().__init__(cursor_type="row", zebra_stripes=False, id=id)
-        self._titles = tuple(columns)
-        self._rows_by_key: dict[str, TableRow] = {}
-        self._drawn_in = ""
-
-    def on_mount(self) -> None:
-        """Make the columns."""
-        self.cell_padding = 0
-        for place, title in enumerate(self._titles):
-            self.add_column(Text(line(f"{title} ")), key=str(place))
-        # a header that is drawn between new rows and the measuring of their columns stays in Textual's cache with the old widths
-        self.watch(self, "virtual_size", self.notify_style_update, init=False)
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._rows_by_key.values())))
-
-    def show(self, rows: Sequence[TableRow]) -> None:
-        """Show these records in this order."""
-        rows_by_key = {row.key: row for row in rows}
-        same_order = [key for key in self._rows_by_key if key in rows_by_key] == [
-            row.key for row in rows if row.key in self._rows_by_key
-        ]
-        appended = list(rows_by_key)[: len(self._rows_by_key)] == list(self._rows_by_key)
-        if self._drawn_in == self.app.theme and (list(rows_by_key) == list(self._rows_by_key) or (same_order and appended)):
-            self._change(rows_by_key)
-        else:
-            self._draw_anew(rows)
-        self._rows_by_key, self._drawn_in = rows_by_key, self.app.theme
-
-    def _change(self, rows_by_key: dict[str, TableRow]) -> None:
-        for key, row in rows_by_key.items():
-            if key not in self._rows_by_key:
-                self.add_row(*self._drawn(row), key=key)
-            elif row != self._rows_by_key[key]:
-                for place, (cell, old_cell) in enumerate(zip(row.cells, self._rows_by_key[key].cells, strict=True)):
-                    if cell != old_cell:
-                        self.update_cell(key, str(place), self._text(cell), update_width=True)
-
-    def _draw_anew(self, rows: Sequence[TableRow]) -> None:
-        # where nobody is reading, what is newest stays in sight
-        at = self.cursor_key if self.has_focus or self.cursor_row else ""
-        top = self.scroll_y if at else 0
-        self.clear()
-        for row in rows:
-            self.add_row(*self._drawn(row), key=row.key)
-        places = [row.key for row in rows]
-        if at in places:
-            self.move_cursor(row=places.index(at), scroll=False)
-        self.scroll_to(y=top, animate=False, force=True)
-
-    @property
-    def cursor_key(self) -> str:
-        """Key of the record that the cursor is on; empty in an empty table."""
-        keys = list(self._rows_by_key)
-        return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
-
-    def _drawn(self, row: TableRow) -> list[Text]:
-        return [self._text(cell) for cell in row.cells]
-
-    def _text(self, cell: Cell | str) -> Text:
-        if isinstance(cell, str):
-            return Text(line(f"{cell} "), no_wrap=True, end="")
-        colour = self.app.theme_variables.get(cell.colour, "")
-        return Text(line(f"{cell.text} "), style=colour if colour.startswith("#") else "", no_wrap=True, end="")
 
 
 # What a job saved, newest first, each with what speaks against loading it.
