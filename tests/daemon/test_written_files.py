@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +32,7 @@ def fresh() -> None:
     [
         ("preds/step-200.jsonl", 2, True),
         ("out/run1/answers.txt", 50, True),
+        ("outputs/grpo/val_rollouts/step_12/rank_0/part-0.jsonl", 2, True),
         ("preds/step-200.jsonl", 200, False),  # it stands still as well
         ("slurm-812.out", 2, False),  # its own log
         ("gpu_usage.csv", 2, False),
@@ -45,6 +47,16 @@ def test_a_file_that_a_job_wrote_a_moment_ago_shows_that_it_works(name: str, age
     path = write(tmp_path / name, "x", NOW - timedelta(seconds=age_s))
     words = written_file(job_in(tmp_path), SILENT_SINCE, NOW)
     assert words == (f"{path} was written {age_s} s ago" if works else "")
+
+
+def test_what_was_made_last_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_files, "MOST_ENTRIES", 60)
+    for number in range(40):
+        write(tmp_path / f"data/shard_{number:03}/{number}/x.bin", "x", SILENT_SINCE - timedelta(days=3))
+        for folder in (f"data/shard_{number:03}/{number}", f"data/shard_{number:03}", "data"):
+            os.utime(tmp_path / folder, ((SILENT_SINCE - timedelta(days=3)).timestamp(),) * 2)
+    path = write(tmp_path / "eval/step_12/part-0.jsonl", "x", NOW - timedelta(seconds=2))
+    assert written_file(job_in(tmp_path), SILENT_SINCE, NOW) == f"{path} was written 2 s ago"
 
 
 def test_a_save_that_ended_with_the_last_step_is_no_sign_of_life_behind_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ RECENT, LATE = timedelta(seconds=60), timedelta(seconds=10)
 """A file counts that was written within so long, and so long behind the last sign of the job: its last save may end behind that."""
 AHEAD = timedelta(seconds=60)
 """By how much the clock of a file server may be ahead."""
-MOST_ENTRIES, MOST_DEPTH, WALK_S = 4_000, 4, 4.0
+MOST_ENTRIES, MOST_DEPTH, WALK_S = 4_000, 8, 4.0
 LOOK_AGAIN = timedelta(seconds=15)
 MOST_JOBS = 256
 MONITOR = re.compile(
@@ -74,10 +75,11 @@ def _looked_for(job: Job, since: datetime, now: datetime) -> str:
 
 
 def _files_below(top: Path | None) -> Iterator[tuple[Path, os.stat_result]]:
-    waiting = [(top, 0)] if top is not None and len(top.parts) > 2 else []
+    """Yield files with their state; folders in which something was made last come first, for the room is limited."""
+    waiting = [(0.0, top, 0)] if top is not None and len(top.parts) > 2 else []
     end, budget = time.monotonic() + WALK_S, MOST_ENTRIES
     while waiting and budget > 0 and time.monotonic() < end:
-        folder, depth = waiting.pop(0)
+        _, folder, depth = heapq.heappop(waiting)
         try:
             children = list_folder(folder, budget)
         except (InputError, OSError):
@@ -91,6 +93,6 @@ def _files_below(top: Path | None) -> Iterator[tuple[Path, os.stat_result]]:
             except (InputError, OSError):
                 continue
             if stat.S_ISDIR(status.st_mode) and depth + 1 < MOST_DEPTH and not child.is_symlink():
-                waiting.append((child, depth + 1))
+                heapq.heappush(waiting, (-status.st_mtime, child, depth + 1))
             elif stat.S_ISREG(status.st_mode):
                 yield child, status

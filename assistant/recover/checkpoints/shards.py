@@ -28,11 +28,12 @@ IGNORED_BYTES = 4096
 GROWS = re.compile(r"\.(?:json|jsonl|txt|log)$")
 """Files that grow with the run: `trainer_state.json` holds its history, so an early one is smaller. JSON is parsed instead."""
 MARKERS = re.compile(
-    r"\.step$|(?:^|/|[._-])(?:done|completed?|success|finished|ready|ok|committed|saved|uploaded|synced)(?:\.(?:txt|marker|flag))?$"
+    r"\.step$|(?:^|/|[._-])(?:done|completed?|success|finished|ready|ok|committed|saved|uploaded|synced)"
+    r"(?:[._-]{0,2}(?:rank|step|part|shard|node|task|r|p)?[._-]?\d{1,12}){0,4}(?:\.(?:txt|marker|flag))?$"
     r"|(?:^|/)__init__\.py$|-unfinished$|\.lock$",
     re.IGNORECASE,
 )
-"""Files that say by being there, and hold nothing: `DONE`, `_SUCCESS`, `.complete`, `weights.ok`."""
+"""Files that say by being there, and hold nothing: `DONE`, `_SUCCESS`, `.complete`, `weights.ok`, `.ok-12-0-1`, `done_rank3`."""
 
 
 DESCRIPTIONS = re.compile(
