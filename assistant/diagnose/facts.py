@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 
 from assistant.content.reading import Filter
@@ -220,6 +221,9 @@ _JOB_ID = re.compile(
 )
 
 
+_NUMBER = attrgetter("number")
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the files of a case say, parsed."""
@@ -273,7 +277,8 @@ class Facts:
 
     def between(self, first: int, last: int) -> list[Line]:
         """Return the kept lines of the job log between two numbers, both included."""
-        return [line for number in range(first, last + 1) if (line := self.by_number.get(number))]
+        start = bisect_left(self.lines, first, key=_NUMBER)
+        return list(self.lines[start : bisect_right(self.lines, last, start, key=_NUMBER)])
 
 
 def gather(case: Case, knowledge: Knowledge) -> Facts:

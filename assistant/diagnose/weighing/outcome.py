@@ -24,11 +24,11 @@ from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.diagnose.weighing.survival import (
     AFTERMATH,
-    NO_WORK,
     PYTHON_WARNING,
     called_mild,
     counted_in_results,
     exception_lived_with,
+    is_no_work,
     level_of,
     lived_through,
     logged_by_itself,
@@ -294,7 +294,7 @@ def _went_on_for_long(failed: Line, lines: Sequence[Line]) -> bool:
     """Tell whether enough ordinary lines stand behind the last word of failure, or a program that began there worked for long."""
     after = [line for line in lines if line.number > failed.number]
     has_times = any(stamp(line.text) is not None for line in lines if line.number <= failed.number)
-    times = [at for line in after if not NO_WORK.search(line.text) and (at := stamp(line.text)) is not None]
+    times = [at for line in after if not is_no_work(line.text) and (at := stamp(line.text)) is not None]
     return len(after) >= OUTLIVED or (not has_times and len(times) > 1 and times[-1] - times[0] >= WORKED)
 
 

@@ -244,3 +244,15 @@ def _of_peer(finding: Finding) -> bool:
         raised = finding.episode.raised[-1]
         texts += [raised.text, *(text for _, text in raised.more)]
     return finding.reason in SYMPTOMS or any(_OF_PEER.search(text) for text in texts)
+
+
+_SHELL_LINE = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
+
+
+def shell_went_on(finding: Finding, facts: Facts) -> bool:
+    """Tell whether a shell that could not do one command printed something of a later line of its script."""
+    own = _SHELL_LINE.search(finding.text) if finding.episode is None else None
+    if own is None:
+        return False
+    later = (re.search(r": line (\d+): ", line.text) for line in facts.between(finding.line + 1, finding.line + 40))
+    return any(match is not None and int(match.group(1)) > int(own.group(1)) for match in later)

@@ -6,8 +6,9 @@ A traceback in a log is often no failure: a metrics push that is tried again, an
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
+from operator import attrgetter
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import several_draw
@@ -16,10 +17,11 @@ from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, Finding
-from assistant.diagnose.weighing.process_exits import excused, exits_alone
+from assistant.diagnose.weighing.process_exits import excused, exits_alone, shell_went_on
 from assistant.diagnose.weighing.retries import tried_again
 from assistant.logs.lines import Line
 
+_FIRST = attrgetter("first")
 SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
 LOOK_AHEAD = 400
@@ -65,12 +67,11 @@ _SHARE = re.compile(
 )
 RESULT_LINES = 6
 _BAD_COUNT = re.compile(r"\W{0,6}(?:\w+ ){0,2}(?:failed|failures?|errors?)\b\D{0,20}[1-9]", re.IGNORECASE)
-NO_WORK = re.compile(
+_NO_WORK = re.compile(
     r"\bwait|heart-?beat|time-?out|watchdog|still (?:alive|running)|barrier|NCCL|retry|error|exception|traceback|fail|warn"
     r"|^\s+File \"",
     re.IGNORECASE,
 )
-"""Lines that go on while nothing does, or that tell of trouble themselves."""
 
 
 def weigh_place(finding: Finding, facts: Facts) -> None:
@@ -109,7 +110,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif finding.episode is None and not finding.blames and excused(finding.line, facts):
         finding.factor *= 0.15
         finding.note, finding.survived = "the shell was told to go on", True
-    elif _shell_went_on(finding, facts):
+    elif shell_went_on(finding, facts):
         finding.factor *= 0.6
         finding.note, finding.survived = "the shell went on after it", True
     elif work_went_on(episode.last if episode is not None else finding.line, facts) and not finding.blames:
@@ -203,8 +204,7 @@ def _no_last_word(line: Line, facts: Facts) -> bool:
 
 @lru_cache(maxsize=8192)
 def _ordinary(text: str) -> bool:
-    grave = _ends(text) or _troubled(text) or _LAUNCHER.match(text) or _GRAVE.search(text)
-    return bool(text.strip()) and not grave
+    return bool(text.strip()) and not (_ends(text) or _troubled(text) or _LAUNCHER.match(text) or _is_grave(text))
 
 
 def _went_on(finding: Finding, facts: Facts) -> float:
@@ -233,12 +233,12 @@ def _went_on(finding: Finding, facts: Facts) -> float:
 def reported_after(line: int, facts: Facts) -> bool:
     """Tell whether a program that could not do one part of its work came to report the results of all of it."""
     own = facts.line(line)
-    if own is None or _WHOLE_WORK.search(own.text) or _GRAVE.search(own.text):
+    if own is None or _WHOLE_WORK.search(own.text) or _is_grave(own.text):
         return False
     after = facts.between(line + 1, line + LOOK_AHEAD)
     if not any(_RESULTS.search(entry.text) for entry in after if any(word in entry.text for word in _SAVE_WORDS)):
         return False
-    if any(_ends(entry.text) or _GRAVE.search(entry.text) or "Traceback" in entry.text for entry in after):
+    if any(_ends(entry.text) or _is_grave(entry.text) or "Traceback" in entry.text for entry in after):
         return False
     scores = [entry for entry in after if _SCORE.match(entry.text)]
     return len(scores) >= FEWEST_SCORES and not any(_BAD_COUNT.match(entry.text) for entry in scores)
@@ -292,13 +292,13 @@ def work_went_on(line: int, facts: Facts) -> bool:
     # who writes a fatal line is gone, whoever prints behind it
     if own is not None and (_FATAL.search(own.text) or _stays_full(own.text, line, facts)):
         return False
-    if any(_ends(entry.text) or _GRAVE.search(entry.text) for entry in after):
+    if any(_ends(entry.text) or _is_grave(entry.text) for entry in after):
         return False
     stream = facts.streams.body(own.text).stream if own is not None else ""
     lines = keyed_lines([entry for entry in after if facts.streams.body(entry.text).stream == stream])
-    times = [facts.progress.came_before(form, line) for _, form, text in lines if not NO_WORK.search(text)]
-    as_before = 2 * sum(count > 0 for count in times) >= len(times)
-    return as_before and (times.count(ROUTINE) >= DAILY_AFTER or sum(count > 0 for count in times) >= RECURRING_AFTER)
+    times = [facts.progress.came_before(form, line) for _, form, text in lines if not is_no_work(text)]
+    recurring = sum(count > 0 for count in times)
+    return 2 * recurring >= len(times) and (times.count(ROUTINE) >= DAILY_AFTER or recurring >= RECURRING_AFTER)
 
 
 def lived_with(line: int, facts: Facts) -> bool:
@@ -330,7 +330,8 @@ def exception_lived_with(episode: Episode, facts: Facts) -> bool:
 
 def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
     """Return the traceback that begins on the next line."""
-    return next((episode for episode in facts.episodes if episode.first == finding.line + 1), None)
+    at = bisect_left(facts.episodes, finding.line + 1, key=_FIRST)
+    return facts.episodes[at] if at < len(facts.episodes) and facts.episodes[at].first == finding.line + 1 else None
 
 
 def _told_by(finding: Finding, facts: Facts) -> Episode | None:
@@ -343,7 +344,7 @@ def _told_by(finding: Finding, facts: Facts) -> Episode | None:
 def request_answered(line: int, facts: Facts) -> bool:
     """Tell whether a server answered the request that failed in a line with an error, and later ones well."""
     after = facts.between(line + 1, line + LOOK_AHEAD)
-    answers = [(entry.number, int(match[1] or match[2])) for entry in after if (match := _ANSWER.search(entry.text[:LOOK_AHEAD]))]
+    answers = [(entry.number, status) for entry in after if (status := _status_of(entry.text))]
     if not answers or answers[0][0] > line + AFTERMATH or answers[0][1] < BAD_REQUEST:
         return False
     return any(status < BAD_REQUEST for _, status in answers) and not any(_ends(entry.text) for entry in after)
@@ -358,7 +359,7 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
     if episode.first < 2 or not _quoted_before(episode, facts):
         return False
-    later = facts.episodes[bisect_right(facts.episodes, episode.last, key=lambda each: each.first) :][:LOOK_AHEAD]
+    later = facts.episodes[bisect_right(facts.episodes, episode.last, key=_FIRST) :][:LOOK_AHEAD]
     caught = [each for each in later if each.first <= episode.last + LOOK_AHEAD and _quoted_before(each, facts)]
     inside = {number for each in caught for number in range(each.first - 1, each.last + 1)}
     after = [entry for entry in facts.between(episode.last + 1, episode.last + LOOK_AHEAD) if entry.number not in inside]
@@ -387,16 +388,6 @@ _INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ail
 _INTRODUCED = re.compile(r"\W{0,8}[A-Za-z][\w ]{2,60}: Traceback \(most recent call last\):")
 """Words of a program before the traceback of another one that it ran."""
 _UNCAUGHT = re.compile(r"uncaught|unhandled|fatal|uncatched|crash", re.IGNORECASE)
-_SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
-
-
-def _shell_went_on(finding: Finding, facts: Facts) -> bool:
-    """Tell whether a shell that could not do one command printed something of a later line of its script."""
-    own = _SHELL.search(finding.text) if finding.episode is None else None
-    if own is None:
-        return False
-    later = (re.search(r": line (\d+): ", line.text) for line in facts.between(finding.line + 1, finding.line + 40))
-    return any(match is not None and int(match.group(1)) > int(own.group(1)) for match in later)
 
 
 _LEVEL = re.compile(
@@ -463,6 +454,24 @@ _TROUBLE = (
     "Error", "error", "ERROR", "Traceback", "  File ", "Exception", "WARN", "    ", "^^^", "fail", "frame #", "\t",
     "NCCL operations", "] Rank ", "[Rank ", " -> 6", " -> 2", " -> 3",
 )  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def _is_grave(text: str) -> bool:
+    return _GRAVE.search(text) is not None
+
+
+@lru_cache(maxsize=8192)
+def is_no_work(text: str) -> bool:
+    """Tell whether a line goes on while nothing does, or tells of trouble itself."""
+    return _NO_WORK.search(text) is not None
+
+
+@lru_cache(maxsize=8192)
+def _status_of(text: str) -> int:
+    """Return the status with which a server answered the request of a line; 0 where it tells of none."""
+    match = _ANSWER.search(text[:LOOK_AHEAD])
+    return int(match[1] or match[2]) if match is not None else 0
 
 
 @lru_cache(maxsize=8192)
