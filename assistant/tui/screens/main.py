@@ -25,6 +25,7 @@ from assistant.private_files import create_private
 from assistant.tui.frame import StatusBar, panel_keys
 from assistant.tui.snapshot import StoreSnapshot
 from assistant.tui.widgets.conversation import Conversation, Welcome
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.widgets.node_list import NodeList
 from assistant.tui.widgets.panels import ApprovalsPanel, HappenedPanel, IncidentsPanel, JobsPanel, Panel
 from assistant.tui.widgets.prompt import Prompt
@@ -93,7 +94,7 @@ class MainScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""
-        for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel)):
+        for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel), *self.query(NewsView)):
             widget.look()
 
     def on_key(self, event: events.Key) -> None:
