@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from assistant.tui.news import NewsEvent, StoreMark, events_since, is_other_store, mark_of
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from assistant.tui.snapshot import StoreSnapshot
     from assistant.tui.talk import Talk
 
+ALARM_PAUSE = timedelta(seconds=20)
+"""Between two calls for a person."""
 SAVE_S = 20.0
 """Seconds between two times at which it is written down that the chat is in use."""
 
@@ -36,6 +38,7 @@ class NewsFeed:
         self._postponed: list[NewsEvent] = []
         """Changes that the agent proposes while it answers: here they are on its card, from elsewhere they are news."""
         self._unsaved_use: LastUse | None = None
+        self._alarmed_at: datetime | None = None
 
     def open(self, last_use: LastUse | None) -> None:
         """Begin, once the conversation is on the screen."""
@@ -83,7 +86,9 @@ class NewsFeed:
             return
         self._talk.announce(events, since)
         urgent = [event for event in events if event.needs_person]
-        if urgent:
+        # who has just started the chat reads the summary, and a storm rings once
+        if urgent and since is None and (self._alarmed_at is None or self._now() - self._alarmed_at >= ALARM_PAUSE):
+            self._alarmed_at = self._now()
             self._alarm(urgent)
 
     def touched(self) -> None:

@@ -23,6 +23,7 @@ from assistant.records import (
 )
 from assistant.store import Approval
 from assistant.tui.app import ChatApp
+from assistant.tui.messages import OpenIncident
 from assistant.tui.news import (
     NewsEvent,
     NewsKind,
@@ -241,6 +242,18 @@ async def test_a_failure_and_what_waits_are_said_with_links_once(scene: Scene) -
         await until(pilot, lambda: "job 1 died: ecc_error" in news_of(app), "what was said before")
         assert len(views(app)) == 1
     assert [event.kind for entry in talks.entries("night") for event in entry.events] == announced
+
+
+@pytest.mark.slow
+async def test_what_happens_while_another_screen_is_open_is_there_on_the_way_back(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await until(pilot, lambda: app.news._mark is not None, "the first look")
+        app.post_message(OpenIncident(1))
+        await until(pilot, lambda: isinstance(app.screen, IncidentScreen), "the incident")
+        park(broken, "node07")
+        await until(pilot, lambda: views(app) and views(app)[0].events, "the news below it")
+        await pilot.press("escape")
+        await until(pilot, lambda: "NodeName=node07" in news_of(app), "the line")
 
 
 @pytest.mark.slow

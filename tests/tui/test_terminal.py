@@ -86,5 +86,9 @@ async def test_title_and_bell_follow_what_waits(scene: Scene) -> None:
         park(scene, "node07")
         await until(pilot, lambda: title_sequence("Nightshift: 1 waits for you") in written, f"the title; {written}")
         await until(pilot, lambda: BELL in written, "the bell")
-        await pilot.pause(1.2)
-        assert written.count(BELL) == 1
+        park(scene, "node08")
+        await until(pilot, lambda: title_sequence("Nightshift: 2 wait for you") in written, f"the title; {written}")
+        assert written.count(BELL) == 1, "a storm rings once"
+        scene.clock.sleep(60)
+        park(scene, "node09")
+        await until(pilot, lambda: written.count(BELL) == 2, "the bell of later")

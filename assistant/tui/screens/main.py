@@ -26,6 +26,7 @@ from assistant.tui.frame import StatusBar, panel_keys
 from assistant.tui.snapshot import StoreSnapshot
 from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.happened import HappenedPanel
+from assistant.tui.widgets.news import NewsView
 from assistant.tui.widgets.node_list import NodeList
 from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel, JobsPanel, Panel
 from assistant.tui.widgets.prompt import Prompt
@@ -94,7 +95,7 @@ class MainScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""
-        for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel)):
+        for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel), *self.query(NewsView)):
             widget.look()
 
     def on_key(self, event: events.Key) -> None:

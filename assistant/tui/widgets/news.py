@@ -38,21 +38,23 @@ class NewsView(Static, can_focus=True):
 
     def on_mount(self) -> None:
         """Follow what becomes of the events: a diagnosis comes after its failure."""
-        self.watch(self.app, "store_snapshot", self._show)
+        self.watch(self.app, "store_snapshot", self.look)
 
     def add(self, entry: SessionEntry) -> None:
         """Show one more entry."""
         self._entries.append(entry)
-        self._show(self.app.store_snapshot)  # type: ignore[attr-defined]
+        self.look()
 
     @property
     def events(self) -> list[NewsEvent]:
         """All that is announced here, oldest first."""
         return [event for entry in self._entries for event in entry.events]
 
-    def _show(self, snapshot: StoreSnapshot | None) -> None:
+    def look(self) -> None:
+        """Draw the lines anew from the latest snapshot."""
         if not self._entries or is_covered(self):
             return
+        snapshot: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
         if self._entries[0].what is SessionEntryKind.AWAY:
             self._update([self._line(self._entries[0], _MANY, self._entries[0].text, self.events)])
         elif len(self.events) > MOST_LINES:

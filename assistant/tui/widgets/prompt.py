@@ -139,8 +139,8 @@ class Prompt(TextArea):
         if self._searched_from is not None:
             self._end_search(offer.line if offer is not None else self.text)
             return True
-        chosen = self.completion.moved or (" " not in self.text and self.text.startswith("/"))
-        if offer is not None and chosen and offer.line.rstrip() != self.text.rstrip():
+        wants_offer = self.completion.moved or (" " not in self.text and self.text.startswith("/"))
+        if offer is not None and wants_offer and offer.line.rstrip() != self.text.rstrip():
             argument = " " in self.text
             self._take(offer.line)
             if argument or offer.line.endswith(" "):
@@ -170,15 +170,15 @@ class Prompt(TextArea):
             return True
         if self.cursor_location != self.document.end:
             return False
-        named = name_offers(self.text, self.values_of)
-        if not named:
+        names_offered = name_offers(self.text, self.values_of)
+        if not names_offered:
             return False
-        common = common_beginning([each.line for each in named])
-        self._named_in = common if len(named) > 1 else None
+        common = common_beginning([each.line for each in names_offered])
+        self._named_in = common if len(names_offered) > 1 else None
         if len(common) > len(self.text):
             self._take(common)
-        if len(named) > 1:
-            self.completion.show(named)
+        if len(names_offered) > 1:
+            self.completion.show(names_offered)
         return True
 
     def action_search_history(self) -> None:
