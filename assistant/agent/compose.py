@@ -81,8 +81,16 @@ def composed_lines(turn: QuestionTurn, tell: Callable[[QuestionTurn], Iterator[s
     missing = [part for part in uncovered(turn.request.names, intent) if part.partition(" (")[0] not in told]
     lead = "" if figures else first_sentence(turn)
     heads = [*([uncovered_told(missing)] if missing else []), *figures, *([lead] if lead else [])]
-    return [*heads, *_without(lines, heads)[: MOST_WHYS if heads else None]]
+    return [*heads, *(_whys(lines, heads) if heads else lines)]
 
 
-def _without(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
-    return [line for line in lines if line not in heads]
+def _whys(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
+    """Return the first lines behind those that answer, each with the rows of its list."""
+    whys: list[str] = []
+    sentences = 0
+    for line in lines:
+        sentences += not line.startswith("  ")
+        if sentences > MOST_WHYS:
+            break
+        whys += [line] if line not in heads else []
+    return whys

@@ -96,6 +96,8 @@ _DENIED_STATE = re.compile(
 )
 _ENSURED = re.compile(r"\b(?:make (?:sure|certain)|ensure|see to it)\b")
 _MANY = frozenset({"everything", "all", "anything", "both"})
+NOT_THIS = "not"
+"""In place of the verb of a clause that only excepts a thing: `not {node}`."""
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
 _NOT = re.compile(r"\b(?:not|never|no longer|nobody|nothing|none|neither|nor|without)\b")
@@ -112,7 +114,7 @@ _DETERMINERS = frozenset("the a an my our your his her their its this that these
 _PRONOUNS = frozenset("i you we they he she it this that there".split())
 _AWAY = re.compile(
     r"\b(?:hands|fingers|paws|eyes) (?:off|away)\b|\b(?:stay|stays|steer|keep|keeps|remain) (?:well )?(?:away|off|clear|out)\b"
-    r"|\bhold (?:off|on|back|your)\b|\bnot (?:that|this|it|yet|now|the|him|her|{)"
+    r"|\bhold (?:off|on|back|your)\b"
 )
 
 
@@ -126,7 +128,12 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
     text = sentence.lower().replace("\u2019", "'")
     for pattern, plain in _CONTRACTIONS:
         text = pattern.sub(plain, text)
+    text = re.sub(r",? or not\b", "", text)
     asks = text.rstrip().endswith("?")
+    if asks and (
+        re.search(r"\b(?:how|what|which|why|when|where|who)\b", text) or not re.search(r"\{|\b(?:it|that|this|them)\b", text)
+    ):
+        return OrderReading(OrderKind.OPEN)
     if _ASKS.match(_without_leaders(text)) or (asks and re.match(r"\W*(?:no|not|nothing|nobody|none)\b", text)):
         return OrderReading(OrderKind.OPEN)
     excepted = _EXCEPTED.search(text)
@@ -134,9 +141,14 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
         return OrderReading(OrderKind.HOLD, "except", "", excepted[1], f"{{{excepted[1]}}}")
     text = _CONSTRAINT.sub(lambda match: " without " if "not" in match.group() else " ", text)
     it = _spoken_before(text) or it
-    readings = [_clause(clause, it) for clause in _clauses(text)]
+    clauses = list(_clauses(text))
+    readings = [_clause(clause, it) for clause in clauses]
+    if not any(reading.kind in (OrderKind.SERVED, OrderKind.UNSERVED) for reading in readings):
+        # `the messages of the scheduler, not the log` forbids nothing
+        readings = [reading._replace(kind=OrderKind.STATEMENT) if reading.verb == NOT_THIS else reading for reading in readings]
     order = list(OrderKind)
-    return min(readings, key=lambda reading: order.index(reading.kind), default=OrderReading(OrderKind.OPEN))
+    weighed = [(order.index(reading.kind), "{" not in clause) for reading, clause in zip(readings, clauses, strict=True)]
+    return readings[weighed.index(min(weighed))] if readings else OrderReading(OrderKind.OPEN)
 
 
 def _spoken_before(text: str) -> str:
@@ -212,6 +224,8 @@ def _clause(clause: str, it: str) -> OrderReading:
     if negated and is_named and (match := _MODAL.match(text)):
         text = f"{match['rest']} {match['subject']}"
         words = _words(text)
+    if negated and is_named and words[0] not in _PRONOUNS:
+        return OrderReading(OrderKind.HOLD, NOT_THIS, "", *_thing(["", *words], it))
     verb = words[0]
     if not negated and verb != (_WORD.findall(text) or [""])[0] and text.split()[0].endswith("ed"):
         return OrderReading(OrderKind.OPEN)  # `drained nodes` orders nothing
@@ -304,9 +318,11 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if len(words) > 1 and words[1] in ("of", "in", "for") and verb not in ("get", "log"):
         return OrderReading(OrderKind.OPEN)  # a noun, as in `backup of {job}`
-    if _leaves(words) or (_AWAY.search(text) and not set(words) & known.kinds["work_objects"]):
+    if (_leaves(words) and kind not in ("other", "program", "check")) or (
+        _AWAY.search(text) and not set(words) & known.kinds["work_objects"]
+    ):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
-    if verb in known.kinds["spare"] and verb not in ("stop", "hold", "skip", "wait", "cease", "quit") and kind:
+    if verb in known.kinds["spare"] and verb not in ("stop", "hold", "skip", "wait", "cease", "quit") and _is_named(words):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb in ("wait", "hold") and (not kind or "with" in words):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
@@ -319,11 +335,11 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
 
 def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReading:
     known, light = verbs(), verb in verbs().kinds["light"]
-    is_named = any(part.startswith("{") or part in _DETERMINERS or known.nouns.get(part) == "pointer" for part in words[1:])
+    is_named, has_slot = _is_named(words), any(part.startswith("{") for part in words)
     is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
     if is_compound and verb in known.kinds["noun"] and kind not in ("job", "node"):
         return OrderReading(OrderKind.OPEN)
-    if verb in ("turn", "switch", "power") and set(words) & {"off", "on", "down", "up", "cycle"}:
+    if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, known.power)
     if kind == "cordon" and verb in known.change["cancel"][0] | known.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
@@ -346,10 +362,16 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         for names, _, does in known.unserved:
             if verb in names:
                 return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, does)
-    if families and kind and is_named and not light:
+    if families and has_slot and kind not in ("", "check") and not light and verb not in known.kinds["read"]:
         does = " and ".join(does for _, does in families.values())
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, f"For Nightshift to {verb} is what {does}, nothing else")
     return OrderReading(OrderKind.OPEN, verb, "", kind, word)
+
+
+def _is_named(words: Sequence[str]) -> bool:
+    """Tell whether what a verb governs is a certain thing: a name, a pronoun, a noun with an article."""
+    nouns = verbs().nouns
+    return any(part.startswith("{") or part in _DETERMINERS or nouns.get(part) == "pointer" for part in words[1:])
 
 
 def _change_of(verb: str) -> str:

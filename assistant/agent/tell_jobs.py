@@ -221,7 +221,7 @@ def list_jobs(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, listed)
         return
     words, users = turn.request.question.lower(), turn.request.names.users
-    wanted_state = next((state for word, state in _STATES.items() if re.search(rf"\b{word}\b", words)), "")
+    wanted_state = next((state for word, state in _STATES.items() if re.search(rf"\b(?:{word})\b", words)), "")
     if not wanted_state and not users and re.search(r"\b(?:now|currently|moment|busy)\b", words):
         wanted_state = "running"
     since = _start_of_span(turn, turn.request.names.hours)
