@@ -101,8 +101,8 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
 
 def _title(reason: str) -> str:
     """Return what a reason is called in words."""
-    known = reasons().get(reason)
-    return known.title if known is not None else reason.replace("_", " ")
+    entry = reasons().get(reason)
+    return entry.title if entry is not None else reason.replace("_", " ")
 
 
 def job_status(turn: QuestionTurn) -> Iterator[str]:
