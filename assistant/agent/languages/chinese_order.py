@@ -43,8 +43,11 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     return clause._replace(text=text)
 
 
-_AGREEMENT = (("has you", "have you"), ("does you", "do you"), ("has I ", "have I "), ("does I ", "do I "), ("is you", "are you"))
-_AGREEMENT += (("has they", "have they"), ("does they", "do they"), ("is they", "are they"))
+_AGREEMENT = tuple(
+    (f"{wrong} {who}", f"{right} {who}")
+    for who in ("you", "they", "I ")
+    for wrong, right in (("has", "have"), ("does", "do"), ("is", "am" if who == "I " else "are"))
+)
 
 
 _UNDONE = {
@@ -141,7 +144,8 @@ def _demonstrated(body: list[SentenceUnit]) -> list[SentenceUnit]:
             words = (
                 "the previous" if before.english == "the one before" else "the next" if before.english == "the one after" else words
             )
-            joined[-1] = SentenceUnit(f"{words} {unit.english}", WordTag.NOUN, before.source + unit.source)
+            noun = unit.english.removesuffix("s") if words in ("this", "that") else unit.english
+            joined[-1] = SentenceUnit(f"{words} {noun}", WordTag.NOUN, before.source + unit.source)
         else:
             joined.append(unit)
     return joined
@@ -373,6 +377,9 @@ def _question(body: Sequence[SentenceUnit], place: int) -> str:
     if word.english == "which" and len(head) == 1 and subject and not after:
         # 任务都有哪些: a list of them
         return text_of([word, *(unit for unit in subject if unit.english != "have"), *times])
+    if word.english == "who" and (acts := [unit for unit in after if unit.tag is WordTag.PAST]):
+        # 谁把4821搞挂了
+        return text_of([*head, *acts, *subject, *(unit for unit in after if unit not in acts), *times])
     if len(head) > 1 and subject and all(unit.is_thing for unit in subject) and after and not any(unit.is_verb for unit in after):
         # 4821哪些检查点是好的
         return text_of([*head, *_OF, *subject, *_ARE, *_as_statement(after), *times])
@@ -456,6 +463,10 @@ def _verb_and_things(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> l
     place = next((unit for unit in further_units if unit.english.startswith("on ")), None)
     if plain == "search" and place is not None and objects:
         target = place.english.removeprefix("on ")
+        objects = [
+            replace(unit, english=f'"{unit.source}"') if unit.source.isascii() and '"' not in unit.english else unit
+            for unit in objects
+        ]
         return [
             SentenceUnit(f"search the {target} for {text_of(objects)}", WordTag.VERB, verb.source),
             *(unit for unit in further_units if unit is not place),

@@ -35,7 +35,8 @@ _PAST = {
     "mean": "meant", "put": "put", "read": "read", "run": "run", "say": "said", "see": "seen", "send": "sent", "set": "set",
     "shut": "shut", "take": "taken", "tell": "told", "undo": "undone", "write": "written", "stop": "stopped", "rise": "risen",
     "fall": "fallen", "cancel": "cancelled", "submit": "submitted", "die": "died", "resubmit": "resubmitted", "roll": "rolled",
-    "deny": "denied", "throw": "thrown", "stand": "stood", "lie": "lain", "understand": "understood",
+    "deny": "denied", "throw": "thrown", "get": "got", "win": "won", "speak": "spoken",
+    "stand": "stood", "lie": "lain", "understand": "understood",
 }  # fmt: skip
 _STATES = frozenset({"drained", "cordoned", "isolated", "stopped", "cancelled"})
 _INTRANSITIVE = frozenset(
@@ -50,14 +51,15 @@ _ALONE = frozenset({"I", "you", "we", "somebody", "it", "they", "everything", "s
 _FIRST_PERSON = frozenset({"I", "we"})
 _IMPERATIVES = {"be waiting": "wait", "be running": "run", "be training": "train", "be doing": "do"}
 _LET_RUN = re.compile(r"\bleave ((?:the |a )?(?:diagnos\w+|health check|tests?|check)) running\b")
+_UMLAUT = re.compile(r"ä|ae", re.IGNORECASE)
 SLOT = "{}"
 
 
 def past_of(verb: str) -> str:
     """Return the participle of an English verb phrase: `put {} back` keeps what follows its verb."""
     first, _, remainder = verb.partition(" ")
-    if first.endswith("ing"):
-        return verb
+    if first.endswith("ing") or first in _PAST.values():
+        return verb.replace(f" {SLOT}", "")
     past = _PAST.get(first) or (
         f"{first}d" if first.endswith("e") else f"{first[:-1]}ied" if first.endswith("ry") else f"{first}ed"
     )
@@ -304,6 +306,9 @@ def _order_place(body: Sequence[SentenceUnit], *, asks: bool) -> int | None:
     is_polite = any(unit.tag is WordTag.POLITE for unit in body)
     for place, unit in enumerate(body):
         if not unit.is_verb:
+            continue
+        if asks and _UMLAUT.search(unit.source):
+            # `hält 4830 an?` is folded to the order `halt`
             continue
         if unit.form is WordForm.IMPERATIVE and (place == 0 or not has_modal):
             return place
