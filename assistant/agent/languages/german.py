@@ -212,6 +212,9 @@ def _quoted(piece: str) -> str:
 
 
 def _unit(gloss: Gloss, source: str) -> SentenceUnit:
+    if gloss.english in ("was", "were") and re.match(r"w(?:ü|ue)rd", source.lower()):
+        # `würde` is folded to `wurde`
+        gloss = gloss._replace(english="would")
     tag = WordTag.NAME if gloss.tag is WordTag.NUMBER else gloss.tag
     return SentenceUnit(gloss.english, tag, source, gloss.form)
 

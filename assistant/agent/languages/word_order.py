@@ -27,6 +27,8 @@ class EnglishClause(NamedTuple):
     changes: bool = False
     """Whether it orders a change, or forbids one."""
     is_forbidden: bool = False
+    is_muddled: bool = False
+    """Whether it holds a second order."""
 
 
 _PAST = {
@@ -379,7 +381,8 @@ def _order(body: Sequence[SentenceUnit], place: int) -> EnglishClause:
     if (test := _LET_RUN.search(words)) is not None:
         # `lass die Diagnose laufen`: that is no job which goes on
         words, changes = words.replace(test.group(), f"run {test.group(1)}"), False
-    return EnglishClause(" ".join([words, *tail]), Mood.ORDER, changes, is_forbidden)
+    is_muddled = sum(unit.tag is WordTag.ORDER for unit in body) > 1
+    return EnglishClause(" ".join([words, *tail]), Mood.ORDER, changes, is_forbidden, is_muddled)
 
 
 def _left_over(negation: SentenceUnit) -> str:
