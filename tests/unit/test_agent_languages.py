@@ -218,3 +218,24 @@ def test_the_tables_hold_only_letters_that_can_be_typed() -> None:
                 assert re.fullmatch(r"[A-Za-z0-9 '{}|,?+-]*", english), (section, english)
                 assert all(word == word.strip() for word in words)
     assert lexicon().plain
+
+
+@pytest.mark.parametrize(
+    ("typed", "english"),
+    [
+        ("先检查node07再重启4821", "check node07, restart 4821"),
+        ("停掉4830，重启4821", "stop 4830, restart 4821"),
+        ("把它取消了", "cancel it"),
+        ("4821取消了", "4821 cancelled"),
+        ("把挂掉的任务都重启了", "restart failed jobs"),
+        ("不要往node03上调度任务", "cordon node03"),
+        ("在4822的log里搜一下OOM", 'search the log of 4822 for "OOM"'),
+        ("一小时后重启4821", "restart 4821 in 1 hours"),
+        ("brich 4830 ab und starte 4821 neu", "cancel 4830, and restart 4821"),
+        ("grep mal nach OOM in 4822", 'search for "OOM" in 4822'),
+        ("Suche im Log von 4821 nach Fehlern", "search the log of 4821 for error"),
+        ("ab Checkpoint 300 neu starten", "restart from step 300"),
+    ],
+)
+def test_what_an_order_says_beside_its_verb_comes_along(typed: str, english: str) -> None:
+    assert read_sentence(typed).english == english

@@ -56,6 +56,15 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         re.compile(rf"(?:调度器|slurm|slurmctld)\s*(?:里面|里|中|上)?\s*({_ID})\s*是?怎么(?:记录|写|说|讲)的?", re.IGNORECASE),
         r"\1调度器怎么说",
     ),
+    (
+        re.compile(rf"({_ID})\s*在\s*({_ID})\s*的?(?:日志|log)\s*(?:里面|里|中)?(?:出现|提到)(?:了|过)?(?:几|多少)[次回]"),
+        r"在\2的日志里搜索\1",
+    ),
+    (re.compile(r"(从|用|在)\s*(?:检查点|存档|checkpoint|ckpt)\s*(\d+)"), r"从 step \2 "),
+    (
+        re.compile(rf"(?:取消|解除|撤销|去掉)\s*对?\s*({_ID})\s*的?\s*(?:隔离|封锁|drain|cordon)"),
+        r"解除隔离\1",
+    ),
     (re.compile(r"^那么?\s*(?=[A-Za-z0-9])"), ""),
     # 不用node07重启: without it; 用上一个检查点重启: from it; 让4830继续跑: do not stop it
     (re.compile(r"(?:不用|不要用|别用|避开|绕开|排除|去掉)\s*(?=[A-Za-z][\w-]*[\d\[])"), "不带"),

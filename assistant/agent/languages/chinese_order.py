@@ -17,6 +17,23 @@ _ABOUT = "what about {}"
 _LINKING = frozenset({WordTag.FILLER, WordTag.TIME, WordTag.ADVERB, WordTag.OF})
 
 
+def parted(units: Sequence[SentenceUnit]) -> list[list[SentenceUnit]]:
+    """Return a clause as two where it orders one thing and then another: 先检查node07再重启4821."""
+    asks = any(unit.tag in (WordTag.QUESTION, WordTag.YESNO, WordTag.PHRASE, WordTag.ASKING) for unit in units)
+    verbs = [place for place, unit in enumerate(units) if unit.tag is WordTag.ORDER or unit.english in _ORDERED]
+    if asks or len(verbs) < 2:
+        return [list(units)]
+    first, second = verbs[0], verbs[1]
+    has_thing = [any(unit.is_thing for unit in part) for part in (units[:first], units[first:second], units[second:])]
+    if not (has_thing[1] and has_thing[2]) and not (has_thing[0] and not has_thing[1] and has_thing[2]):
+        return [list(units)]
+    begin = second
+    while units[begin - 1].tag in (WordTag.TIME, WordTag.FILLER, WordTag.CONJUNCTION) or units[begin - 1].source == "再":
+        begin -= 1
+    stop = SentenceUnit("", WordTag.STOP, "")
+    return [[*units[:begin], stop], *parted([unit for unit in units[begin:] if unit.source not in ("再", "就", "后")])]
+
+
 def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     """Return a Chinese clause in English.
 
@@ -43,10 +60,11 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     return clause._replace(text=text)
 
 
-_AGREEMENT = (
-    ("has you", "have you"), ("does you", "do you"), ("has I ", "have I "), ("does I ", "do I "), ("is you", "are you"),
-    ("has they", "have they"), ("does they", "do they"), ("is they", "are they"),
-)  # fmt: skip
+_AGREEMENT = tuple(
+    (f"{wrong} {who}", f"{right} {who}")
+    for who in ("you", "they", "I ")
+    for wrong, right in (("has", "have"), ("does", "do"), ("is", "am" if who == "I " else "are"))
+)
 
 
 _UNDONE = {
@@ -107,9 +125,18 @@ def _finished_orders(body: list[SentenceUnit]) -> list[SentenceUnit]:
     marks = {"already", _DID_NOT, "not yet"}
     finished: list[SentenceUnit] = []
     is_done = False
-    for original in body:
+    for place, original in enumerate(body):
         unit = original
         is_done = is_done or unit.english in marks
+        following = body[place + 1] if place + 1 < len(body) else None
+        if unit.tag is WordTag.ORDER and (
+            (place and body[place - 1].tag is WordTag.OF)
+            or (following is not None and (following.tag is WordTag.PAST or following.source in ("失败", "成功")))
+        ):
+            # 重启失败了, 4821的重启: what was done, no order
+            noun = " ".join(unit.english.replace(SLOT, "").split())
+            finished.append(replace(unit, tag=WordTag.NOUN, english=f"the {noun}"))
+            continue
         if unit.tag is WordTag.ORDER and is_done:
             unit = replace(unit, english=past_of(unit.english), tag=WordTag.PAST)
         finished.append(unit)
@@ -143,7 +170,8 @@ def _demonstrated(body: list[SentenceUnit]) -> list[SentenceUnit]:
             words = (
                 "the previous" if before.english == "the one before" else "the next" if before.english == "the one after" else words
             )
-            joined[-1] = SentenceUnit(f"{words} {unit.english}", WordTag.NOUN, before.source + unit.source)
+            noun = unit.english.removesuffix("s") if words in ("this", "that") else unit.english
+            joined[-1] = SentenceUnit(f"{words} {noun}", WordTag.NOUN, before.source + unit.source)
         else:
             joined.append(unit)
     return joined
@@ -224,7 +252,9 @@ def _grouped(body: list[SentenceUnit]) -> list[SentenceUnit]:
             place += 1
             continue
         if unit.tag is WordTag.PREPOSITION and unit.english not in ("and", "versus"):
-            while end < len(body) and (body[end].is_thing or body[end].tag is WordTag.ADJECTIVE or body[end].english == "and"):
+            while end < len(body) and (
+                body[end].is_thing or body[end].tag in (WordTag.ADJECTIVE, WordTag.TIME) or body[end].english == "and"
+            ):
                 if end > place + 1 and body[end].tag is WordTag.NAME and body[end - 1].tag is WordTag.NAME:
                     break
                 end += 1
@@ -262,6 +292,14 @@ def _prepositions_first(body: list[SentenceUnit]) -> list[SentenceUnit]:
         start = _thing_before(moved, len(moved))
         if start == len(moved) and moved and moved[-1].tag is WordTag.TIME:
             start -= 1
+        if (
+            start < len(moved)
+            and moved[start].tag is WordTag.TIME
+            and moved[start].english[:1].isdigit()
+            and unit.english == "after"
+        ):
+            moved.insert(start, replace(unit, english="in", tag=WordTag.PREPOSITION))
+            continue
         has_preposition = start > 0 and moved[start - 1].tag is WordTag.PREPOSITION and moved[start - 1].english != "and"
         if start == len(moved):
             # 能开始: nothing stands before it that it could be a time of
@@ -375,6 +413,9 @@ def _question(body: Sequence[SentenceUnit], place: int) -> str:
     if word.english == "which" and len(head) == 1 and subject and not after:
         # 任务都有哪些: a list of them
         return text_of([word, *(unit for unit in subject if unit.english != "have"), *times])
+    if word.english == "who" and (acts := [unit for unit in after if unit.tag is WordTag.PAST]):
+        # 谁把4821搞挂了
+        return text_of([*head, *acts, *subject, *(unit for unit in after if unit not in acts), *times])
     if len(head) > 1 and subject and all(unit.is_thing for unit in subject) and after and not any(unit.is_verb for unit in after):
         # 4821哪些检查点是好的
         return text_of([*head, *_OF, *subject, *_ARE, *_as_statement(after), *times])
@@ -436,7 +477,8 @@ def _order(body: Sequence[SentenceUnit], verb: SentenceUnit) -> EnglishClause:
     head = [SentenceUnit("do not", WordTag.NEGATION, "")] if negations and not verb.english.startswith("do not") else []
     tail = next((unit.english.removeprefix("not ") for unit in negations if unit.english.startswith("not ")), "")
     text = text_of([*([] if negations else polite), *head, *_verb_and_things(verb, remainder)])
-    return EnglishClause(f"{text} {tail}".strip(), Mood.ORDER, changes, is_forbidden)
+    is_muddled = sum(unit.tag is WordTag.ORDER for unit in body) > 1
+    return EnglishClause(f"{text} {tail}".strip(), Mood.ORDER, changes, is_forbidden, is_muddled)
 
 
 def _verb_and_things(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> list[SentenceUnit]:
@@ -458,6 +500,10 @@ def _verb_and_things(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> l
     place = next((unit for unit in further_units if unit.english.startswith("on ")), None)
     if plain == "search" and place is not None and objects:
         target = place.english.removeprefix("on ")
+        objects = [
+            replace(unit, english=f'"{unit.source}"') if unit.source.isascii() and '"' not in unit.english else unit
+            for unit in objects
+        ]
         return [
             SentenceUnit(f"search the {target} for {text_of(objects)}", WordTag.VERB, verb.source),
             *(unit for unit in further_units if unit is not place),

@@ -105,7 +105,31 @@ def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
         place = end
     if len(units) > 1 and folded(units[0].source) in ("ok", "okay"):
         units = units[1:]
-    return _pronouns_beside_nouns(units)
+    return _pronouns_beside_nouns(_as_searched(_at_step(units)))
+
+
+def _at_step(units: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units with `ab Checkpoint 300` as `from step 300`."""
+    return [
+        replace(unit, english="step")
+        if unit.english == "checkpoint"
+        and 0 < place < len(units) - 1
+        and units[place - 1].tag is WordTag.PREPOSITION
+        and units[place + 1].english.isdecimal()
+        else unit
+        for place, unit in enumerate(units)
+    ]
+
+
+def _as_searched(units: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units where what a log is searched for stands as it was typed, in quotation marks; German words stay glossed."""
+    searched = list(units)
+    for place, unit in enumerate(units[1:], 1):
+        searches = any(before.english.startswith("search") for before in units[:place])
+        is_word = unit.source.isupper() or unit.source.lower() == unit.english or unit.tag is WordTag.UNKNOWN
+        if searches and units[place - 1].source.lower() == "nach" and is_word and unit.source.isascii():
+            searched[place] = SentenceUnit(f'"{unit.source}"', WordTag.NAME, unit.source)
+    return searched
 
 
 def _split_verbs(clause: _Clause, book: GermanLexicon) -> dict[int, tuple[Gloss, tuple[int, ...]]]:
@@ -188,8 +212,14 @@ def _quoted(piece: str) -> str:
 
 
 def _unit(gloss: Gloss, source: str) -> SentenceUnit:
+    if gloss.english in ("was", "were") and re.match(r"w(?:ü|ue)rd", source.lower()):
+        # `würde` is folded to `wurde`
+        gloss = gloss._replace(english="would")
     tag = WordTag.NAME if gloss.tag is WordTag.NUMBER else gloss.tag
     return SentenceUnit(gloss.english, tag, source, gloss.form)
+
+
+_THINGS = (WordTag.PHRASE, WordTag.NOUN, WordTag.ADJECTIVE, WordTag.UNKNOWN, WordTag.NAME)
 
 
 def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from assistant.agent.answer import Answer, AnswerKind
 from assistant.agent.languages.chinese import HAN, chinese_clauses
-from assistant.agent.languages.chinese_order import chinese_clause
+from assistant.agent.languages.chinese_order import chinese_clause, parted
 from assistant.agent.languages.german import german_clauses, german_evidence
 from assistant.agent.languages.glosses import SentenceUnit, WordTag
 from assistant.agent.languages.word_order import EnglishClause, Mood, german_clause, is_question_stop
@@ -38,6 +39,8 @@ class SentenceReading:
     """Words that no table knows, as they were typed."""
     orders_change: bool = False
     is_conditional: bool = False
+    is_muddled: bool = False
+    """Whether one clause holds two orders: which of them a name belongs to is not read."""
     is_thin: bool = False
     """Whether more of it is unknown than was read."""
 
@@ -57,6 +60,8 @@ class SentenceReading:
             why = "An order is only read whole, so nothing was done."
         elif self.orders_change and self.is_conditional:
             why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
+        elif self.is_muddled:
+            why = "These are two orders in one, so nothing was done; give them one by one."
         elif self.is_thin:
             why = "That is too little to answer."
         else:
@@ -121,7 +126,7 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
         return SentenceReading(language, sentence)
     german = language is Language.GERMAN
     clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
-    clauses = _with_names(clauses, names)
+    clauses = _with_names(clauses if german else [part for units in clauses for part in parted(units)], names)
     arranged = [(german_clause if german else chinese_clause)(units) for units in clauses]
     units = [unit for clause in clauses for unit in clause]
     unknown = tuple(dict.fromkeys(unit.english for unit in units if unit.tag is WordTag.UNKNOWN))
@@ -133,10 +138,39 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
         language,
         _joined(arranged, clauses) or sentence,
         unknown,
-        any(clause.changes for clause in arranged),
-        any(unit.tag is WordTag.CONJUNCTION and unit.english == "if" for unit in units),
+        any(clause.changes or _begins_as_order(clause) for clause in arranged),
+        any(_has_condition(clause) for clause in clauses),
+        any(clause.is_muddled for clause in arranged),
         bool(unknown) and (not says or len(unknown) > len(says)),
     )
+
+
+_CONDITIONS = frozenset({"if", "once", "before"})
+_HAPPENING = (WordTag.VERB, WordTag.PAST, WordTag.ADJECTIVE, WordTag.PHRASE, WordTag.ORDER)
+
+
+def _begins_as_order(clause: EnglishClause) -> bool:
+    """Tell whether the English reader may take a clause for an order: `Neustart 4821`."""
+    return clause.mood is not Mood.QUESTION and clause.text.split(" ")[0] in _ORDERING
+
+
+def _has_condition(units: Sequence[SentenceUnit]) -> bool:
+    """Tell whether something in a clause hangs on what comes first: `wenn`, `warte bis`, 跑完之后."""
+    waits = any(unit.english in ("be waiting", "wait") for unit in units)
+    until = any(unit.english == "until" or unit.tag is WordTag.ORDER for unit in units)
+    return (
+        any(unit.tag is WordTag.CONJUNCTION and unit.english in _CONDITIONS for unit in units)
+        or (waits and until)
+        or any(
+            unit.tag is WordTag.AFTER and unit.english in ("after", "during", "before") and before.tag in _HAPPENING
+            for before, unit in pairwise(units)
+        )
+    )
+
+
+_ORDERING = frozenset(
+    "restart recover resubmit requeue resume cancel kill stop drain cordon take isolate put release uncordon enable".split()
+)
 
 
 def _with_names(clauses: Sequence[Sequence[SentenceUnit]], names: Callable[[], Collection[str]]) -> list[list[SentenceUnit]]:

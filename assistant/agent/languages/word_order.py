@@ -27,6 +27,8 @@ class EnglishClause(NamedTuple):
     changes: bool = False
     """Whether it orders a change, or forbids one."""
     is_forbidden: bool = False
+    is_muddled: bool = False
+    """Whether it holds a second order."""
 
 
 _PAST = {
@@ -35,7 +37,8 @@ _PAST = {
     "mean": "meant", "put": "put", "read": "read", "run": "run", "say": "said", "see": "seen", "send": "sent", "set": "set",
     "shut": "shut", "take": "taken", "tell": "told", "undo": "undone", "write": "written", "stop": "stopped", "rise": "risen",
     "fall": "fallen", "cancel": "cancelled", "submit": "submitted", "die": "died", "resubmit": "resubmitted", "roll": "rolled",
-    "deny": "denied", "throw": "thrown", "stand": "stood", "lie": "lain", "understand": "understood",
+    "deny": "denied", "throw": "thrown", "get": "got", "win": "won", "speak": "spoken",
+    "stand": "stood", "lie": "lain", "understand": "understood",
 }  # fmt: skip
 _STATES = frozenset({"drained", "cordoned", "isolated", "stopped", "cancelled"})
 _INTRANSITIVE = frozenset(
@@ -50,14 +53,15 @@ _ALONE = frozenset({"I", "you", "we", "somebody", "it", "they", "everything", "s
 _FIRST_PERSON = frozenset({"I", "we"})
 _IMPERATIVES = {"be waiting": "wait", "be running": "run", "be training": "train", "be doing": "do"}
 _LET_RUN = re.compile(r"\bleave ((?:the |a )?(?:diagnos\w+|health check|tests?|check)) running\b")
+_UMLAUT = re.compile(r"ä|ae", re.IGNORECASE)
 SLOT = "{}"
 
 
 def past_of(verb: str) -> str:
     """Return the participle of an English verb phrase: `put {} back` keeps what follows its verb."""
     first, _, remainder = verb.partition(" ")
-    if first.endswith("ing"):
-        return verb
+    if first.endswith("ing") or first in _PAST.values():
+        return verb.replace(f" {SLOT}", "")
     past = _PAST.get(first) or (
         f"{first}d" if first.endswith("e") else f"{first[:-1]}ied" if first.endswith("ry") else f"{first}ed"
     )
@@ -305,6 +309,9 @@ def _order_place(body: Sequence[SentenceUnit], *, asks: bool) -> int | None:
     for place, unit in enumerate(body):
         if not unit.is_verb:
             continue
+        if asks and _UMLAUT.search(unit.source):
+            # `hält 4830 an?` is folded to the order `halt`
+            continue
         if unit.form is WordForm.IMPERATIVE and (place == 0 or not has_modal):
             return place
         if unit.form is WordForm.BASE and not has_modal and (is_polite or not asks):
@@ -374,7 +381,8 @@ def _order(body: Sequence[SentenceUnit], place: int) -> EnglishClause:
     if (test := _LET_RUN.search(words)) is not None:
         # `lass die Diagnose laufen`: that is no job which goes on
         words, changes = words.replace(test.group(), f"run {test.group(1)}"), False
-    return EnglishClause(" ".join([words, *tail]), Mood.ORDER, changes, is_forbidden)
+    is_muddled = sum(unit.tag is WordTag.ORDER for unit in body) > 1
+    return EnglishClause(" ".join([words, *tail]), Mood.ORDER, changes, is_forbidden, is_muddled)
 
 
 def _left_over(negation: SentenceUnit) -> str:
