@@ -462,9 +462,7 @@ def test_a_broken_link_is_an_empty_file(tmp_path: Path) -> None:
     assert newest.problems == ("holds empty files: optimizer.pt",)
 
 
-@pytest.mark.parametrize(
-    "marker", ["DONE", "_SUCCESS", ".complete", "COMPLETED", "save.ok", "upload_done.txt", ".ok-12-0-1", "done_rank3"]
-)
+@pytest.mark.parametrize("marker", "DONE _SUCCESS .complete COMPLETED save.ok upload_done.txt .ok-12-0-1 done_rank3".split())
 def test_an_empty_file_that_says_by_being_there_is_no_damage(marker: str, tmp_path: Path) -> None:
     for folder in build("huggingface", tmp_path):
         write(folder / marker, "")
