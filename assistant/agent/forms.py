@@ -266,8 +266,10 @@ def _health_yes_no(turn: QuestionTurn, text: str) -> str:
     if source is None or len(source.value["nodes"]) != 1:
         return ""
     node, health = next(iter(source.value["nodes"].items()))
-    mark, status = f"[{source.number}]", health["status"]
+    mark, status, states = f"[{source.number}]", health["status"], _source(turn, "node_states")
     silent = [row for row in health.get("probes", ()) if row.get("status") == "unknown"]
+    if states is not None and len(states.value) == 1 and states.value[0]["state"] in OUT and (words := _node_yes_no(turn, text)):
+        return words
     if status == "unknown" or (silent and status == "ok"):
         return f"Not known: {count_text(len(silent), 'probe')} of {node} gave no answer {mark}."
     wants_bad = _says(text, f"{_BAD}|error|errors|problem|problems|issue|issues|xid|xids|ecc|hot") and not _says(text, _GOOD)

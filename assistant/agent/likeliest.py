@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.agent.dialogue import QuestionRequest
+from assistant.agent.moods import CHANGING
 from assistant.agent.words import NameInventory
 
 _RUNS = frozenset({"progress", "gpu_use", "stacks", "show_log", "search_log", "job_status", "scheduler_log"})
@@ -35,6 +36,8 @@ def likeliest_job(request: QuestionRequest, inventory: NameInventory, needs: tup
     alone = needs.count("job") == 1 or request.intent in ("plan", "seen_before")
     if not alone or request.job or request.incident is not None or request.names.strangers or request.names.numbers:
         return LikeliestJob(request, "")
+    if request.names.candidates:
+        return _of_candidates(request, inventory)
     states = inventory.states
     running = [job for job, state in states.items() if state == "running"]
     alive = [job for job, state in states.items() if state in _ALIVE]
@@ -48,6 +51,19 @@ def likeliest_job(request: QuestionRequest, inventory: NameInventory, needs: tup
     if request.intent == "recover" and len(inventory.failed) == 1:
         return _with_job(request, inventory.failed[0], "the only one that failed")
     return LikeliestJob(request, "")
+
+
+def _of_candidates(request: QuestionRequest, inventory: NameInventory) -> LikeliestJob:
+    """Take the job at work for a question about work, else the newest that failed, else the newest."""
+    candidates, states = request.names.candidates, inventory.states
+    running = [job for job in candidates if states.get(job) == "running"]
+    failed = [job for job in inventory.failed if job in candidates]
+    if request.intent in CHANGING and len(failed if request.intent == "recover" else running) != 1:
+        return LikeliestJob(request, "")
+    fitting = running if request.intent in (_RUNS | {"cancel"}) else failed if request.intent in (_FAILED | {"recover"}) else ()
+    job = (*fitting, *candidates)[0]
+    others = ", ".join(other for other in candidates if other != job)
+    return _with_job(request, job, f"of those that fit the description; the others: {others}")
 
 
 def _with_job(request: QuestionRequest, job: str, why: str) -> LikeliestJob:

@@ -307,7 +307,7 @@ def _filled(request: QuestionRequest, dialogue: Dialogue, intents_by_name: Mappi
     if intent.needs.count("job") > 1 and len(jobs) == 1 and dialogue.jobs:
         return replace(filled, other_job=next((job for job in dialogue.jobs if job != jobs[0]), ""))
     kinds = {*intent.needs, *intent.takes}
-    if not kinds or (intent.takes and (filled.job or filled.incident is not None or filled.nodes)):
+    if names.candidates or not kinds or (intent.takes and (filled.job or filled.incident is not None or filled.nodes)):
         return filled
     if request.intent in ("incidents", "node_history", "meaning") and not _points_back(request.question):
         return filled

@@ -124,6 +124,7 @@ def check_node(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, source)
         return
     mark = f"[{source.number}]"
+    yield from _out_of_scheduling(turn, turn.request.nodes)
     for node, health in source.value["nodes"].items():
         status = {
             "ok": "its read-only health probes see nothing wrong; no load test was run",
@@ -138,6 +139,15 @@ def check_node(turn: QuestionTurn) -> Iterator[str]:
             yield f"  without an answer, {count_text(len(silent), 'probe')}: {', '.join(dict.fromkeys(silent[:12]))}"
     if source.value["faulty"]:
         yield f"To be taken out of service: {fold(source.value['faulty'])} {mark}."
+
+
+def _out_of_scheduling(turn: QuestionTurn, nodes: Sequence[str]) -> Iterator[str]:
+    """Tell of nodes that the scheduler has taken out, whatever probes say of them."""
+    states = turn.look("node_states", nodes=list(nodes))
+    for node in states.value or () if not states.error else ():
+        if node["state"] in OUT:
+            why = f": {one_line(node['reason'], 160)}" if node["reason"] else ""
+            yield f"{node['node']} is {node['state']}{why} [{states.number}]."
 
 
 def kernel_log(turn: QuestionTurn) -> Iterator[str]:

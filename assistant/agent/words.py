@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.agent.descriptions import take_description
 from assistant.agent.quantities import MASK, Quantities, take_quantities
 from assistant.content.reasons import reasons
 from assistant.errors import NightshiftError, UsageError
@@ -108,6 +109,8 @@ class NameInventory:
     """State of each job, oldest first."""
     failed: tuple[str, ...] = ()
     """Jobs that failed, by their end, the newest first."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Account of each job."""
 
     def job_named(self, name: str) -> str | None:
         """Return the newest job of a name."""
@@ -140,6 +143,7 @@ def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
         unknown=tuple(missing),
         states={str(job["job"]): str(job["state"]) for job in reversed(jobs)},
         failed=tuple(str(job["job"]) for job in failures),
+        owners={str(job["job"]): str(job["user"]) for job in jobs},
     )
 
 
@@ -204,6 +208,8 @@ class Names:
     masked: str = ""
     """The question with `{job}`, `{node}`, `{incident}`, `{text}` in the place of names."""
     quantities: Quantities = field(default_factory=Quantities)
+    candidates: tuple[str, ...] = ()
+    """Jobs of which one is described, newest first; empty where none or a single one is."""
     sketch: str = ""
     """As `masked`, with `{q}` in the place of numbers that are no names."""
 
@@ -244,6 +250,9 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     reading = _Reading(question)
     lines = _LINES.search(question)
     reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
+    reading.text, candidates = take_description(reading.text, inventory.jobs, inventory.owners)
+    if len(candidates) == 1:
+        reading.jobs.append(candidates[0])
     reading.text, quantities = take_quantities(reading.text)
     hours, span = _time(reading.text)
     if span:
@@ -275,6 +284,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
         span=span,
         masked=sketch.replace(MASK, "50"),
         quantities=quantities,
+        candidates=candidates if len(candidates) > 1 else (),
         sketch=sketch,
     )
 
