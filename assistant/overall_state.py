@@ -230,10 +230,11 @@ def judge(facts: SystemFacts) -> OverallState:
 
 
 def _remarks(facts: SystemFacts) -> Iterator[StateRemark]:
-    if facts.store_trouble:
-        yield StateRemark(
-            StateLevel.ALARM, StateSubject.STORE, f"the store cannot be read now: {facts.store_trouble}", f"! {facts.store_trouble}"
-        )
+    if trouble := facts.store_trouble:
+        # a message begins with the path, and a narrow line has room for what it says
+        path, _, message = trouble.partition(": ")
+        short = f"! {message if message and path.startswith('/') else trouble}"
+        yield StateRemark(StateLevel.ALARM, StateSubject.STORE, f"the store cannot be read now: {trouble}", short)
     elif facts.store is None:
         yield StateRemark(
             StateLevel.UNKNOWN, StateSubject.STORE, "the store has not been read yet", "opening the store…", begins=True

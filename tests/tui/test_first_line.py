@@ -83,9 +83,8 @@ def test_what_is_wrong_is_never_left_out(width: int) -> None:
 
 
 def test_a_long_trouble_is_cut_at_its_end_and_the_line_stays_one() -> None:
-    trouble = f"/var/lib/nightshift/{'a' * 90}/nightshift.db: the store is gone"
-    text = drawn(80, trouble=trouble)
-    assert text.lstrip().startswith("! /var/lib/nightshift/")
+    text = drawn(80, trouble=f"/var/lib/{'a' * 90}/nightshift.db: the store is gone; bring {'b' * 90} back")
+    assert text.startswith("! the store is gone; bring bbb"), "what is wrong, before where"
     assert len(text) <= 80
     assert "nothing is wrong" not in text
 

@@ -118,7 +118,7 @@ async def test_a_store_that_is_moved_away_is_told_by_line_and_answer_and_none_is
         if replaced:
             path.write_bytes(b"")
         words = "the store was replaced" if replaced else "the store is gone"
-        await until(pilot, lambda: words[:14] in line(app) or "! /" in line(app), "the line")
+        await until(pilot, lambda: f"! {words}" in line(app), "the line")
         text = await answer(app, pilot, "what is wrong now?")
         assert words in text
         assert "Nothing is wrong" not in text
