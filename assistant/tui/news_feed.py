@@ -57,7 +57,8 @@ class NewsFeed:
             use = self._previous_use
             if use is not None and not is_other_store(use.mark, snapshot):
                 self._mark = mark_of(snapshot, use.mark)
-                self._announce(events_since(use.mark, snapshot), since=use.at)
+                events = events_since(use.mark, snapshot)
+                self._announce([event for event in events if not self._is_on_card(event)], since=use.at)
         elif not is_other_store(mark, snapshot):
             self._mark = mark_of(snapshot, mark)
             self._postponed += events_since(mark, snapshot)
@@ -77,9 +78,13 @@ class NewsFeed:
                 due.append(event)
             elif busy:
                 self._postponed.append(event)
-            elif not self._talk.shows_approval(event.approval):
+            elif not self._is_on_card(event):
                 due.append(event)
         self._announce(due)
+
+    def _is_on_card(self, event: NewsEvent) -> bool:
+        """Tell whether the conversation itself shows what waits, as the agent's proposal."""
+        return event.approval is not None and self._talk.shows_approval(event.approval)
 
     def _announce(self, events: Sequence[NewsEvent], since: datetime | None = None) -> None:
         if not events:
