@@ -4,8 +4,10 @@ Without a language model (`semantic`) the choice of a tool is learned from sente
 answer is a template around what the tool returned. With one (`conversation`) the same tools stand open to it. Either way every
 call goes through the gate, a change is only ever proposed, and an answer says what it rests on.
 
-Read `answer` (what comes back) and `dialogue` (a question in its conversation); then what understands a question, `chooser` on
-`words` (with the names in it), and `orders`, which reads what a sentence orders or forbids; then what answers, `tell_orders`
-(what no change is proposed for), `tellers` with `tell_jobs` and `tell_incidents`, or `toolbox` for a model, whose
-words `grounding` holds against the evidence.
+Read `answer` (what comes back) and `dialogue` (a question in its conversation, which `dialogue_file` keeps; `pointers` stand for
+names). What understands a question: `chooser` on `words` (with the names in it), `spelling` and `quantities`; `moods` (asks or
+orders), `orders` on `verbs` (what is ordered or forbidden), `restart_wishes`, `likeliest` (the job where none is named), `queries`
+(what of all jobs). What answers: `compose` puts together what `coverage` cannot tell, the first sentence of `forms`, and `tellers`
+with `tell_jobs`, `tell_incidents`, `tell_restarts`, `tell_comparison`, `tell_queries` and `tell_orders` (what no change is proposed
+for); or `toolbox` for a model, whose words `grounding` holds against the evidence.
 """

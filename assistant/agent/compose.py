@@ -61,9 +61,9 @@ def query_lines(turn: QuestionTurn, query: RecordQuery) -> list[str]:
     view = "incidents" if query.view == "incidents" else "failed_jobs" if query.state == "failed" else "list_jobs"
     turn.request = replace(turn.request, intent=view)
     lines = list(query_told(turn, query))
-    asked = uncovered(turn.request.names, view)
-    told = query.covers | ({"the number of GPUs"} if query.measure == "node_hours" else set())
-    missing = [part for part in asked if part.partition(" (")[0] not in told and part not in told]
+    absent = uncovered(turn.request.names, view)
+    covered = query.covers | ({"the number of GPUs"} if query.measure == "node_hours" else set())
+    missing = [part for part in absent if part.partition(" (")[0] not in covered and part not in covered]
     return [uncovered_told(missing), *lines] if missing else lines
 
 
@@ -74,15 +74,25 @@ def composed_lines(turn: QuestionTurn, tell: Callable[[QuestionTurn], Iterator[s
     if turn.kind is not AnswerKind.ANSWER or intent in CHANGING:
         return lines
     figures = list(comparison_told(turn)) if intent == "compare_jobs" else []
-    asked = [row for row in asked_attributes(turn.request.names.sketch) if row.line is not None and intent not in row.told]
-    if not figures and intent in _FIGURES and (asked or intent == "progress"):
+    figures_asked = [
+        row for row in asked_attributes(turn.request.names.sketch) if row.line is not None and intent not in row.intents
+    ]
+    if not figures and intent in _FIGURES and (figures_asked or intent == "progress"):
         figures = list(figures_told(turn))
-    told = {row.name for row in asked} if figures else set()
-    missing = [part for part in uncovered(turn.request.names, intent) if part.partition(" (")[0] not in told]
+    covered = {row.name for row in figures_asked} if figures else set()
+    missing = [part for part in uncovered(turn.request.names, intent) if part.partition(" (")[0] not in covered]
     lead = "" if figures else first_sentence(turn)
     heads = [*([uncovered_told(missing)] if missing else []), *figures, *([lead] if lead else [])]
-    return [*heads, *_without(lines, heads)[: MOST_WHYS if heads else None]]
+    return [*heads, *(_whys(lines, heads) if heads else lines)]
 
 
-def _without(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
-    return [line for line in lines if line not in heads]
+def _whys(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
+    """Return the first lines behind those that answer, each with the rows of its list."""
+    whys: list[str] = []
+    sentences = 0
+    for line in lines:
+        sentences += not line.startswith("  ")
+        if sentences > MOST_WHYS:
+            break
+        whys += [line] if line not in heads else []
+    return whys

@@ -31,7 +31,7 @@ _SAYS_NOTHING = frozenset({"help", "meaning", "out_of_scope", "mode", "approve"}
 class _Attribute:
     name: str
     words: str
-    told: tuple[str, ...] = ()
+    intents: tuple[str, ...] = ()
     line: str = ""
     why: str = ""
 
@@ -46,7 +46,7 @@ class Attribute(NamedTuple):
 
     name: str
     pattern: re.Pattern[str]
-    told: frozenset[str]
+    intents: frozenset[str]
     """Intents whose answers hold it."""
     line: re.Pattern[str] | None
     """Its figure in a line of a job's log."""
@@ -64,7 +64,7 @@ def attributes() -> Sequence[Attribute]:
             re.compile(
                 rf"(?<![\w{{-])(?:{'|'.join(re.escape(word.strip()) for word in row.words.split(','))})(?![\w}}-])", re.IGNORECASE
             ),
-            frozenset(row.told),
+            frozenset(row.intents),
             re.compile(row.line) if row.line else None,
             row.why,
         )
@@ -75,7 +75,7 @@ def attributes() -> Sequence[Attribute]:
 def asked_attributes(sentence: str) -> list[Attribute]:
     """Return the attributes that a sentence names; of two whose words overlap the one with the longer word."""
     hits = [(match.start(), match.end(), row) for row in attributes() for match in row.pattern.finditer(sentence)]
-    kept = [
+    longest = [
         row
         for start, end, row in hits
         if not any(
@@ -83,7 +83,7 @@ def asked_attributes(sentence: str) -> list[Attribute]:
             for other_start, other_end, _ in hits
         )
     ]
-    return [row for row in attributes() if row in kept]
+    return [row for row in attributes() if row in longest]
 
 
 def uncovered(names: Names, intent: str) -> list[str]:
@@ -96,7 +96,7 @@ def uncovered(names: Names, intent: str) -> list[str]:
     if intent in _SAYS_NOTHING:
         return []
     missing = [
-        f"{row.name} ({row.why})" if row.why else row.name for row in asked_attributes(names.sketch) if intent not in row.told
+        f"{row.name} ({row.why})" if row.why else row.name for row in asked_attributes(names.sketch) if intent not in row.intents
     ]
     missing += [bound.text for bound in names.quantities.bounds]
     missing += [names.quantities.clock[2]] if names.quantities.clock[2] else []

@@ -177,9 +177,9 @@ def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None
     checked = find_tool(tool).checked(arguments)
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
     for row in waiting or ():
-        wanted = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
+        waiting_arguments = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
         names = _TARGETS.get(tool, ()) if row["by"] != BY or tool == "cancel_job" else tuple(checked)
-        if wanted and names and all(wanted.get(name) == checked.get(name) for name in names):
+        if waiting_arguments and names and all(waiting_arguments.get(name) == checked.get(name) for name in names):
             return int(row["approval"])
     return None
 

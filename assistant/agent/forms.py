@@ -29,10 +29,10 @@ class QuestionForm(StrEnum):
 
     YES_NO = "yes_no"
     HOW_MANY = "how_many"
-    WHO = "who"
+    PERSON = "who"
     WHEN = "when"
     HOW_LONG = "how_long"
-    OTHER = "other"
+    FREE = "other"
 
 
 _GREETING = (
@@ -42,7 +42,7 @@ _FORMS = (
     (QuestionForm.HOW_MANY, re.compile(rf"{_GREETING}(?:how many|what is the number of|count)\b")),
     (QuestionForm.HOW_LONG, re.compile(rf"{_GREETING}(?:for )?how long\b")),
     (QuestionForm.WHEN, re.compile(rf"{_GREETING}(?:since |until |at )?(?:when|what time)\b|\bsince when\s*\??$")),
-    (QuestionForm.WHO, re.compile(rf"{_GREETING}(?:who|whose)\b")),
+    (QuestionForm.PERSON, re.compile(rf"{_GREETING}(?:who|whose)\b")),
     (
         QuestionForm.YES_NO,
         re.compile(
@@ -56,7 +56,7 @@ _FORMS = (
 def form_of(sentence: str) -> QuestionForm:
     """Return the form of a question."""
     text = sentence.lower()
-    return next((form for form, pattern in _FORMS if pattern.search(text)), QuestionForm.OTHER)
+    return next((form for form, pattern in _FORMS if pattern.search(text)), QuestionForm.FREE)
 
 
 def first_sentence(turn: QuestionTurn) -> str:
@@ -92,12 +92,12 @@ def _job_yes_no(turn: QuestionTurn, text: str) -> str:
     ended = f", {time_text(job['ended'], turn.now)}" if job["ended"] else ""
     if _says(text, _STUCK):
         return _stuck(turn, job, wants_stuck=not _says(text, _MOVES))
-    wanted = _wanted_state(text)
-    if wanted:
+    state_asked = _wanted_state(text)
+    if state_asked:
         is_so = (
             state in FAILED
-            if wanted == "failed"
-            else state == wanted or (wanted == "ended" and state not in ("running", "pending"))
+            if state_asked == "failed"
+            else state == state_asked or (state_asked == "ended" and state not in ("running", "pending"))
         )
         word = {"failed": "it failed", "completed": "it completed"}.get(state, f"it is {state}")
         return f"{'Yes' if is_so else 'No'}: {word}{ended} ({name}) {mark}."
@@ -194,11 +194,11 @@ def _remaining(turn: QuestionTurn, job: Mapping[str, Any]) -> str:
         return (
             f"Not known: the log of job {job['job']} does not say how many steps it makes and how long one takes [{tail.number}]."
         )
-    left = int(total[2]) - int(total[1])
-    seconds = left * sum(speeds) / len(speeds)
+    steps_left = int(total[2]) - int(total[1])
+    seconds = steps_left * sum(speeds) / len(speeds)
     at = time_text((turn.now + timedelta(seconds=seconds)).isoformat(), turn.now)
     speed = sum(speeds) / len(speeds)
-    return f"About {at}: {left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each [{tail.number}]."
+    return f"About {at}: {steps_left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each [{tail.number}]."
 
 
 def _upper(text: str) -> str:
@@ -300,7 +300,7 @@ def _nodes_how_many(turn: QuestionTurn, text: str) -> str:
         return ""
     nodes, mark = source.value, f"[{source.number}]"
     states = [node["state"] for node in nodes]
-    for words, wanted in (
+    for words, state_asked in (
         ("idle|free|spare|available", {"idle"}),
         ("down", {"down"}),
         ("drained|draining|cordoned", {"drained", "draining"}),
@@ -308,7 +308,7 @@ def _nodes_how_many(turn: QuestionTurn, text: str) -> str:
         (_BAD, OUT),
     ):
         if _says(text, words):
-            return f"{sum(state in wanted for state in states)} of {len(states)} nodes {mark}."
+            return f"{sum(state in state_asked for state in states)} of {len(states)} nodes {mark}."
     return f"{len(states)} nodes {mark}."
 
 
@@ -338,12 +338,12 @@ def _listed_yes_no(turn: QuestionTurn, text: str) -> str:
         return ""
     rows, users, mark = source.value, turn.request.names.users, f"[{source.number}]"
     rows = [row for row in rows if not users or row["user"] in users]
-    wanted = _wanted_state(text) or "running"
-    if turn.request.names.hours and wanted != "running":
+    state_asked = _wanted_state(text) or "running"
+    if turn.request.names.hours and state_asked != "running":
         return ""
-    hits = [row for row in rows if (row["state"] in FAILED if wanted == "failed" else row["state"] == wanted)]
+    hits = [row for row in rows if (row["state"] in FAILED if state_asked == "failed" else row["state"] == state_asked)]
     names = f": {', '.join(row['job'] for row in hits[:6])}" if hits else ""
-    return f"{'Yes' if hits else 'No'}, {count_text(len(hits), 'job')} {wanted}{names} {mark}."
+    return f"{'Yes' if hits else 'No'}, {count_text(len(hits), 'job')} {state_asked}{names} {mark}."
 
 
 def _failures_yes_no(turn: QuestionTurn, text: str) -> str:
@@ -432,12 +432,12 @@ def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
     if source is None:
         return ""
     diagnosis = source.value.get("diagnosis") or source.value
-    seen = diagnosis.get("seen_before") or ()
+    earlier = diagnosis.get("seen_before") or ()
     listed = _source(turn, "list_incidents")
     own = diagnosis.get("incident", source.value.get("incident"))
     same = [row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
-    if seen or same:
-        return f"Yes: {count_text(len({row['incident'] for row in (*seen, *same)}), 'other incident')} [{source.number}]."
+    if earlier or same:
+        return f"Yes: {count_text(len({row['incident'] for row in (*earlier, *same)}), 'other incident')} [{source.number}]."
     return f"No: nothing like it is recorded [{source.number}]."
 
 
@@ -447,8 +447,9 @@ def _checkpoints_yes_no(turn: QuestionTurn, text: str) -> str:
         return ""
     saved = source.value["checkpoints"]
     healthy = [row for row in saved if row["healthy"]]
-    wanted = healthy if _says(text, "healthy|good|usable|valid|intact|fine|ok") else saved
-    return f"{'Yes' if wanted else 'No'}: {count_text(len(saved), 'checkpoint')}, {len(healthy)} of them healthy [{source.number}]."
+    state_asked = healthy if _says(text, "healthy|good|usable|valid|intact|fine|ok") else saved
+    counts = f"{count_text(len(saved), 'checkpoint')}, {len(healthy)} of them healthy"
+    return f"{'Yes' if state_asked else 'No'}: {counts} [{source.number}]."
 
 
 def _checkpoints_how_many(turn: QuestionTurn, text: str) -> str:
@@ -465,11 +466,11 @@ def _listed_who(turn: QuestionTurn, text: str) -> str:
     source = _source(turn, "list_jobs")
     if source is None:
         return ""
-    wanted = _wanted_state(text) or "running"
+    state_asked = _wanted_state(text) or "running"
     users = dict.fromkeys(
-        row["user"] for row in source.value if (row["state"] in FAILED if wanted == "failed" else row["state"] == wanted)
+        row["user"] for row in source.value if (row["state"] in FAILED if state_asked == "failed" else row["state"] == state_asked)
     )
-    return f"{', '.join(users) or 'Nobody'}: of {wanted} jobs [{source.number}]."
+    return f"{', '.join(users) or 'Nobody'}: of {state_asked} jobs [{source.number}]."
 
 
 Lead = Callable[[QuestionTurn, str], str]
@@ -477,7 +478,7 @@ _LEADS: Mapping[tuple[QuestionForm, str], Lead] = {
     **{(QuestionForm.YES_NO, intent): _job_yes_no for intent in ("job_status", "progress", "explain_job", "stacks")},
     **{(QuestionForm.WHEN, intent): _job_when for intent in ("job_status", "progress", "explain_job")},
     **{(QuestionForm.HOW_LONG, intent): _job_how_long for intent in ("job_status", "progress", "explain_job")},
-    **{(QuestionForm.WHO, intent): _job_who for intent in ("job_status", "progress")},
+    **{(QuestionForm.PERSON, intent): _job_who for intent in ("job_status", "progress")},
     (QuestionForm.YES_NO, "node_state"): _node_yes_no,
     (QuestionForm.WHEN, "node_state"): _node_when,
     (QuestionForm.HOW_LONG, "node_state"): _node_when,
@@ -485,7 +486,7 @@ _LEADS: Mapping[tuple[QuestionForm, str], Lead] = {
     (QuestionForm.YES_NO, "bad_nodes"): _nodes_yes_no,
     (QuestionForm.HOW_MANY, "bad_nodes"): _nodes_how_many,
     (QuestionForm.YES_NO, "list_jobs"): _listed_yes_no,
-    (QuestionForm.WHO, "list_jobs"): _listed_who,
+    (QuestionForm.PERSON, "list_jobs"): _listed_who,
     (QuestionForm.YES_NO, "approvals"): _approvals_yes_no,
     (QuestionForm.YES_NO, "incidents"): _incidents_yes_no,
     (QuestionForm.YES_NO, "explain_incident"): _incident_yes_no,

@@ -39,16 +39,16 @@ def likeliest_job(request: QuestionRequest, inventory: NameInventory, needs: tup
     running = [job for job, state in states.items() if state == "running"]
     alive = [job for job, state in states.items() if state in _ALIVE]
     if request.intent in _RUNS and len(running) == 1:
-        return _taken(request, running[0], "the only one that runs")
+        return _with_job(request, running[0], "the only one that runs")
     if request.intent in _FAILED and inventory.failed:
-        others = ", ".join(inventory.failed[1 : 1 + MOST_OTHERS])
-        return _taken(request, inventory.failed[0], f"the newest that failed{f'; before it: {others}' if others else ''}")
+        older = ", ".join(inventory.failed[1 : 1 + MOST_OTHERS])
+        return _with_job(request, inventory.failed[0], f"the newest that failed{f'; before it: {older}' if older else ''}")
     if request.intent == "cancel" and len(alive) == 1:
-        return _taken(request, alive[0], f"the only one that is {states[alive[0]]}")
+        return _with_job(request, alive[0], f"the only one that is {states[alive[0]]}")
     if request.intent == "recover" and len(inventory.failed) == 1:
-        return _taken(request, inventory.failed[0], "the only one that failed")
+        return _with_job(request, inventory.failed[0], "the only one that failed")
     return LikeliestJob(request, "")
 
 
-def _taken(request: QuestionRequest, job: str, why: str) -> LikeliestJob:
+def _with_job(request: QuestionRequest, job: str, why: str) -> LikeliestJob:
     return LikeliestJob(replace(request, job=job), f"(Taken: job {job}, {why}.)")

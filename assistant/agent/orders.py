@@ -96,6 +96,8 @@ _DENIED_STATE = re.compile(
 )
 _ENSURED = re.compile(r"\b(?:make (?:sure|certain)|ensure|see to it)\b")
 _MANY = frozenset({"everything", "all", "anything", "both"})
+NOT_THIS = "not"
+"""In place of the verb of a clause that only excepts a thing: `not {node}`."""
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
 _NOT = re.compile(r"\b(?:not|never|no longer|nobody|nothing|none|neither|nor|without)\b")
@@ -112,7 +114,7 @@ _DETERMINERS = frozenset("the a an my our your his her their its this that these
 _PRONOUNS = frozenset("i you we they he she it this that there".split())
 _AWAY = re.compile(
     r"\b(?:hands|fingers|paws|eyes) (?:off|away)\b|\b(?:stay|stays|steer|keep|keeps|remain) (?:well )?(?:away|off|clear|out)\b"
-    r"|\bhold (?:off|on|back|your)\b|\bnot (?:that|this|it|yet|now|the|him|her|{)"
+    r"|\bhold (?:off|on|back|your)\b"
 )
 
 
@@ -126,7 +128,12 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
     text = sentence.lower().replace("\u2019", "'")
     for pattern, plain in _CONTRACTIONS:
         text = pattern.sub(plain, text)
+    text = re.sub(r",? or not\b", "", text)
     asks = text.rstrip().endswith("?")
+    if asks and (
+        re.search(r"\b(?:how|what|which|why|when|where|who)\b", text) or not re.search(r"\{|\b(?:it|that|this|them)\b", text)
+    ):
+        return OrderReading(OrderKind.OPEN)
     if _ASKS.match(_without_leaders(text)) or (asks and re.match(r"\W*(?:no|not|nothing|nobody|none)\b", text)):
         return OrderReading(OrderKind.OPEN)
     excepted = _EXCEPTED.search(text)
@@ -134,9 +141,14 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
         return OrderReading(OrderKind.HOLD, "except", "", excepted[1], f"{{{excepted[1]}}}")
     text = _CONSTRAINT.sub(lambda match: " without " if "not" in match.group() else " ", text)
     it = _spoken_before(text) or it
-    readings = [_clause(clause, it) for clause in _clauses(text)]
+    clauses = list(_clauses(text))
+    readings = [_clause(clause, it) for clause in clauses]
+    if not any(reading.kind in (OrderKind.SERVED, OrderKind.UNSERVED) for reading in readings):
+        # `the messages of the scheduler, not the log` forbids nothing
+        readings = [reading._replace(kind=OrderKind.STATEMENT) if reading.verb == NOT_THIS else reading for reading in readings]
     order = list(OrderKind)
-    return min(readings, key=lambda reading: order.index(reading.kind), default=OrderReading(OrderKind.OPEN))
+    weighed = [(order.index(reading.kind), "{" not in clause) for reading, clause in zip(readings, clauses, strict=True)]
+    return readings[weighed.index(min(weighed))] if readings else OrderReading(OrderKind.OPEN)
 
 
 def _spoken_before(text: str) -> str:
@@ -161,8 +173,8 @@ def fits_change(reading: OrderReading, intent: str, learned: frozenset[str]) -> 
         return reading.change == intent or (not reading.object_kind and reading.verb in verbs().change[intent][0])
     if reading.kind is not OrderKind.OPEN:
         return False
-    known = verbs()
-    is_verb = not reading.verb or reading.verb in known.kinds["light"] or stem(reading.verb) in learned
+    inventory = verbs()
+    is_verb = not reading.verb or reading.verb in inventory.kinds["light"] or stem(reading.verb) in learned
     is_thing = reading.object_kind != "other" or stem(reading.object_word) in learned
     return is_verb and is_thing
 
@@ -179,9 +191,9 @@ def _clauses(text: str) -> Iterator[str]:
     for part in _BREAK.split(text):
         start = 0
         for match in _JOIN.finditer(part):
-            behind = _without_leaders(part[match.end() :])
-            first = _WORD.match(behind)
-            if first and (_NEGATED.match(behind) or is_verb(first.group())):
+            following = _without_leaders(part[match.end() :])
+            first = _WORD.match(following)
+            if first and (_NEGATED.match(following) or is_verb(first.group())):
                 yield part[start : match.start()]
                 start = match.end()
         yield part[start:]
@@ -212,6 +224,8 @@ def _clause(clause: str, it: str) -> OrderReading:
     if negated and is_named and (match := _MODAL.match(text)):
         text = f"{match['rest']} {match['subject']}"
         words = _words(text)
+    if negated and is_named and words[0] not in _PRONOUNS:
+        return OrderReading(OrderKind.HOLD, NOT_THIS, "", *_object_of(["", *words], it))
     verb = words[0]
     if not negated and verb != (_WORD.findall(text) or [""])[0] and text.split()[0].endswith("ed"):
         return OrderReading(OrderKind.OPEN)  # `drained nodes` orders nothing
@@ -241,17 +255,17 @@ def _is_noun(words: Sequence[str]) -> bool:
 
 def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
     """Return what `no restart of {job}`, `no more jobs on {node}` orders; a lonely `no` is an answer."""
-    rest = [word for word in words[1:] if word not in ("more", "longer", "new", "further", "other")]
-    if _forbids_work(rest, it):
+    tail = [word for word in words[1:] if word not in ("more", "longer", "new", "further", "other")]
+    if _forbids_work(tail, it):
         return OrderReading(OrderKind.SERVED, "no", "cordon", "node")
-    kind, word = _thing(["", *rest], it)
-    known = verbs()
-    head = base_of(rest[0]) if rest else ""
-    changes = {stem(verb) for named, _, _ in known.change.values() for verb in named} | {
-        stem(verb) for verb in known.kinds["touch"]
+    kind, word = _object_of(["", *tail], it)
+    inventory = verbs()
+    head = base_of(tail[0]) if tail else ""
+    changes = {stem(verb) for family_verbs, _, _ in inventory.change.values() for verb in family_verbs} | {
+        stem(verb) for verb in inventory.kinds["touch"]
     }
-    is_bare = len(rest) < 2 or rest[1] in _PREPOSITIONS or rest[1] in _SKIPPED or rest[1].startswith("{") or rest[0].endswith("ing")
-    if not rest or (stem(head) in changes and head not in known.kinds["adjective"] and is_bare):
+    is_bare = len(tail) < 2 or tail[1] in _PREPOSITIONS or tail[1] in _SKIPPED or tail[1].startswith("{") or tail[0].endswith("ing")
+    if not tail or (stem(head) in changes and head not in inventory.kinds["adjective"] and is_bare):
         return OrderReading(OrderKind.HOLD, "no", "", kind, word)
     return OrderReading(OrderKind.STATEMENT)
 
@@ -261,18 +275,18 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     match = _MODAL.match(text)
     if match is None:
         return OrderReading(OrderKind.HOLD if _AWAY.search(text) else OrderKind.STATEMENT if _NOT.search(text) else OrderKind.OPEN)
-    aux, rest, subject = match["aux"], match["rest"], match["subject"]
-    kind, word = _thing(["", *_WORD.findall(subject)], it)
-    negated = bool(re.match(r"(?:not|never|no longer)\b", rest)) or " not " in f" {aux} "
+    aux, tail, subject = match["aux"], match["rest"], match["subject"]
+    kind, word = _object_of(["", *_WORD.findall(subject)], it)
+    negated = bool(re.match(r"(?:not|never|no longer)\b", tail)) or " not " in f" {aux} "
     if negated and aux in ("can", "could"):
         return OrderReading(OrderKind.STATEMENT)
     if aux.startswith(("stay", "remain", "keep")):
-        is_in = not set(_WORD.findall(rest)) & {"out", "drained", "cordoned", "aside", "offline", "away"}
+        is_in = not set(_WORD.findall(tail)) & {"out", "drained", "cordoned", "aside", "offline", "away"}
         return OrderReading(OrderKind.HOLD, aux, "", kind, word) if is_in else OrderReading(OrderKind.OPEN)
     if aux not in _ORDERING_AUX and not aux.endswith("to be") and not (ensured and negated):
-        return OrderReading(OrderKind.STATEMENT if negated or _NOT.search(rest) else OrderKind.OPEN)
-    rest = re.sub(r"^(?:(?:not|never|no longer|to|be|get|being|now|please|ever)\b\s*)+", "", rest)
-    words = _words(rest)
+        return OrderReading(OrderKind.STATEMENT if negated or _NOT.search(tail) else OrderKind.OPEN)
+    tail = re.sub(r"^(?:(?:not|never|no longer|to|be|get|being|now|please|ever)\b\s*)+", "", tail)
+    words = _words(tail)
     if not words:
         return OrderReading(OrderKind.HOLD if negated else OrderKind.OPEN, "", "", kind, word)
     if _forbids_work([*words, *_WORD.findall(subject)], it) and negated and kind in ("node", ""):
@@ -280,76 +294,94 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     if negated and kind == "job" and set(words) & {"run", "running", "continue", "needed"}:
         # it may ask for the end of the job or for no restart
         return OrderReading(OrderKind.STATEMENT)
-    return _governed([*words, *_WORD.findall(subject)], rest, it, negated=negated)
+    return _governed([*words, *_WORD.findall(subject)], tail, it, negated=negated)
 
 
 def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> OrderReading:
     """Return what the first word orders of the thing behind it."""
-    known, verb = verbs(), words[0]
-    kind, word = _thing(words, it)
+    inventory, verb = verbs(), words[0]
+    kind, word = _object_of(words, it)
     if negated:
         if _forbids_work(words, it):
             return OrderReading(OrderKind.SERVED, verb, "cordon", "node")
         return OrderReading(OrderKind.HOLD, verb, _change_of(verb), kind, word)
-    if (verb in known.kinds["spare"] or verb == "stop") and (gerund := _gerund(words)):
+    if (verb in inventory.kinds["spare"] or verb == "stop") and (gerund := _gerund(words)):
         # `stop restarting it`, `refrain from touching it` forbid; `stop placing jobs on it` orders a cordon
-        behind = words[gerund:]
-        work = _forbids_work([stem(behind[0]), *behind[1:]], it)
+        following = words[gerund:]
+        work = _forbids_work([stem(following[0]), *following[1:]], it)
         return (
-            OrderReading(OrderKind.SERVED, behind[0], "cordon", "node")
+            OrderReading(OrderKind.SERVED, following[0], "cordon", "node")
             if work
-            else OrderReading(OrderKind.HOLD, behind[0], _change_of(base_of(behind[0])), *_thing(behind, it))
+            else OrderReading(OrderKind.HOLD, following[0], _change_of(base_of(following[0])), *_object_of(following, it))
         )
-    if len(words) > 1 and words[1] in ("nothing", "not") and (verb in known.kinds["light"] or verb in known.kinds["touch"]):
+    if len(words) > 1 and words[1] in ("nothing", "not") and (verb in inventory.kinds["light"] or verb in inventory.kinds["touch"]):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if len(words) > 1 and words[1] in ("of", "in", "for") and verb not in ("get", "log"):
         return OrderReading(OrderKind.OPEN)  # a noun, as in `backup of {job}`
-    if _leaves(words) or (_AWAY.search(text) and not set(words) & known.kinds["work_objects"]):
+    if (_leaves(words) and kind not in ("other", "program", "check")) or (
+        _AWAY.search(text) and not set(words) & inventory.kinds["work_objects"]
+    ):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
-    if verb in known.kinds["spare"] and verb not in ("stop", "hold", "skip", "wait", "cease", "quit") and kind:
+    if verb in inventory.kinds["spare"] and verb not in ("stop", "hold", "skip", "wait", "cease", "quit") and _is_named(words):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb in ("wait", "hold") and (not kind or "with" in words):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
     if verb == "log" and len(words) > 1 and words[1] in ("in", "into", "on", "onto"):
-        return OrderReading(OrderKind.UNSERVED, "log in", "", kind, word, known.shell)
+        return OrderReading(OrderKind.UNSERVED, "log in", "", kind, word, inventory.shell)
     reading = _served(verb, kind, word, words)
     denies = reading.kind is OrderKind.OPEN and _NOT.search(re.sub(r"\bwithout\b", "", text)) and not _forbids_work(words, it)
     return reading._replace(kind=OrderKind.STATEMENT) if denies else reading
 
 
 def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReading:
-    known, light = verbs(), verb in verbs().kinds["light"]
-    is_named = any(part.startswith("{") or part in _DETERMINERS or known.nouns.get(part) == "pointer" for part in words[1:])
+    inventory, light = verbs(), verb in verbs().kinds["light"]
+    is_named, has_slot = _is_named(words), any(part.startswith("{") for part in words)
     is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
-    if is_compound and verb in known.kinds["noun"] and kind not in ("job", "node"):
+    if is_compound and verb in inventory.kinds["noun"] and kind not in ("job", "node"):
         return OrderReading(OrderKind.OPEN)
-    if verb in ("turn", "switch", "power") and set(words) & {"off", "on", "down", "up", "cycle"}:
-        return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, known.power)
-    if kind == "cordon" and verb in known.change["cancel"][0] | known.change["uncordon"][0]:
+    if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
+        return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, inventory.power)
+    if kind == "cordon" and verb in inventory.change["cancel"][0] | inventory.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
-    families = {name: (objects, does) for name, (names, objects, does) in known.change.items() if verb in names}
+    families = {name: (objects, does) for name, (names, objects, does) in inventory.change.items() if verb in names}
     for name, (objects, does) in families.items():
         if kind in ("", *objects) or (kind == "incident" and word in ("it", "that", "this")):
-            many = word in _MANY or (word.endswith("s") and word in known.nouns)
+            many = word in _MANY or (word.endswith("s") and word in inventory.nouns)
             alone = not any(part.startswith("{") for part in words)
-            if many and alone and not is_named and verb in known.kinds["adjective"]:
+            if many and alone and not is_named and verb in inventory.kinds["adjective"]:
                 return OrderReading(OrderKind.OPEN, verb, "", kind, word)
             if many and alone and not light:
                 return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, ONE_AT_A_TIME)
             return OrderReading(OrderKind.SERVED, verb, name, kind, word, does)
     if not kind and (not word or light):
         return OrderReading(OrderKind.OPEN, verb)
-    for names, objects, does in known.unserved:
-        if verb in names and (not objects or kind in objects or not kind) and (is_named or verb not in known.kinds["adjective"]):
+    for names, objects, does in inventory.unserved:
+        if (
+            verb in names
+            and (not objects or kind in objects or not kind)
+            and (is_named or verb not in inventory.kinds["adjective"])
+        ):
             return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, does)
-    if not families and not light and verb not in known.kinds["work"] and is_named and kind in ("job", "node", "gpu", "incident"):
-        for names, _, does in known.unserved:
+    if (
+        not families
+        and not light
+        and verb not in inventory.kinds["work"]
+        and is_named
+        and kind in ("job", "node", "gpu", "incident")
+    ):
+        for names, _, does in inventory.unserved:
             if verb in names:
                 return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, does)
-    if families and kind and is_named and not light:
+    if families and has_slot and kind not in ("", "check") and not light and verb not in inventory.kinds["read"]:
         does = " and ".join(does for _, does in families.values())
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, f"For Nightshift to {verb} is what {does}, nothing else")
     return OrderReading(OrderKind.OPEN, verb, "", kind, word)
+
+
+def _is_named(words: Sequence[str]) -> bool:
+    """Tell whether what a verb governs is a certain thing: a name, a pronoun, a noun with an article."""
+    nouns = verbs().nouns
+    return any(part.startswith("{") or part in _DETERMINERS or nouns.get(part) == "pointer" for part in words[1:])
 
 
 def _change_of(verb: str) -> str:
@@ -365,10 +397,10 @@ def _gerund(words: Sequence[str]) -> int:
 
 def _leaves(words: Sequence[str]) -> bool:
     """Tell whether a thing is to be left as it is: `leave it alone`, `let it run`, `keep it running`."""
-    kinds, rest = verbs().kinds, set(words[1:])
-    if words[0] not in kinds["leave"] or rest & kinds["leave_not"] or words[1:2] in (["me"], ["us"]):
+    kinds, tail = verbs().kinds, set(words[1:])
+    if words[0] not in kinds["leave"] or tail & kinds["leave_not"] or words[1:2] in (["me"], ["us"]):
         return False
-    return bool(rest & kinds["leave_as"]) or (words[0] == "leave" and len(words) > 1)
+    return bool(tail & kinds["leave_as"]) or (words[0] == "leave" and len(words) > 1)
 
 
 def _forbids_work(words: Sequence[str], it: str) -> bool:
@@ -377,13 +409,13 @@ def _forbids_work(words: Sequence[str], it: str) -> bool:
     if "{job}" in words or not ("{node}" in words or (it == "node" and set(words) & {"it", "there", "that", "this", "them"})):
         return False
     works = {stem(word) for word in words} & {stem(verb) for verb in kinds["work"]}
-    things = set(words) & kinds["work_objects"]
+    work_nouns = set(words) & kinds["work_objects"]
     direct = bool(works & {stem(word) for word in ("schedule", "allocate", "use")})
     back = set(words) & {"back", "again", "in", "into", "service", "pool"}
-    return (bool(things) and not back) or (direct and not back)
+    return (bool(work_nouns) and not back) or (direct and not back)
 
 
-def _thing(words: Sequence[str], it: str) -> tuple[str, str]:
+def _object_of(words: Sequence[str], it: str) -> tuple[str, str]:
     """Return the kind of the thing that the first word governs, and its word: the last known noun before a preposition."""
     nouns, kind, name = verbs().nouns, "", ""
     for place, word in enumerate(words[1:], 1):
@@ -395,12 +427,12 @@ def _thing(words: Sequence[str], it: str) -> tuple[str, str]:
             break
         if word in ("{span}", "{n}", "{text}"):
             continue
-        found = word.strip("{}") if word.startswith("{") else nouns.get(word.removesuffix("'s"), "")
-        if found == "pointer":
+        word_kind = word.strip("{}") if word.startswith("{") else nouns.get(word.removesuffix("'s"), "")
+        if word_kind == "pointer":
             if not kind:
                 kind, name = it or "pointer", word
-        elif found:
-            kind, name = found, word
+        elif word_kind:
+            kind, name = word_kind, word
         elif not kind and word not in _SKIPPED and word != "user":
             name = name or word
     if not kind and name:

@@ -14,7 +14,8 @@ _UNIT = (
     r"|saves|nodes?|machines?|jobs?|runs?|incidents?|failures?|o'?clock|seconds?|secs?)"
 )
 _LABELLED = re.compile(
-    r"\b((?:steps?|iterations?|iters?|epochs?|ranks?|gpus?|cards?|levels?|ports?|pids?|calls?)\s*(?:no\.?|number)?\s*)#?"
+    r"\b((?:steps?|iterations?|iters?|epochs?|ranks?|gpus?|cards?|levels?|ports?|pids?|calls?)"
+    r"(?:\s+(?:no\.?\s*|number\s+)?|(?=#)))#?"
     r"(\d[\d,]{0,12})((?:\s*(?:to|-|–|and|through|until)\s*\d[\d,]{0,12})?)\b(?!\s*(?:gpus?|nodes?)\b)",
     re.IGNORECASE,
 )

@@ -54,6 +54,8 @@ _STATES = (
 )
 _HAPPENED = re.compile(r"\b(?:happen(?:ed|s)?|went wrong|opened|occurred|going on)\b")
 _LISTS = re.compile(r"\W*(?:which|what|list|show|any|all|jobs|runs)\b")
+_STATE_WORDS = frozenset({"cancelled", "preempted", "killed", "no_failure", "unknown"})
+"""Reasons that are words for a state, or for none."""
 _OPEN = re.compile(r"\b(?:open|unresolved|unfinished|active)\b")
 _DAYS = re.compile(r"\b(?:nodes?|machines?)\b")
 
@@ -89,7 +91,7 @@ def read_query(names: Names) -> RecordQuery | None:
     if names.jobs or names.incidents or names.numbers or names.nodes:
         return None
     view = "incidents" if _INCIDENTS.search(text) else "jobs"
-    named_reasons = tuple(term for term in names.terms if term in reasons())
+    named_reasons = tuple(term for term in names.terms if term in reasons() and term not in _STATE_WORDS)
     partition = next((match[1] or match[2] for match in [_PARTITION.search(text)] if match), "")
     bounds = tuple(bound for bound in names.quantities.bounds if bound.unit == "h" or _DAYS.fullmatch(bound.unit))
     measure, statistic = _measure(text)

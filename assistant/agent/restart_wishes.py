@@ -46,7 +46,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(rf"\b(?:from|with|using|at)\s+(?:the )?(?:{_SAVE}|file|path)?\s*(?:in|at)?\s*{re.escape(MASK)}", re.IGNORECASE)
-_REST = re.compile(
+_PHRASE = re.compile(
     r"\b(?:with|without|using|on|in|at|as|if|when|once|after|until|unless|before|by|under|as soon as|tomorrow|tonight|later"
     r"|next|every|but|instead|skip\w*|not|for)\b[^,;.!?]*",
     re.IGNORECASE,
@@ -59,7 +59,7 @@ _IDLE = re.compile(
     r"|\bonce (?:more|again)\b|\bafter (?:all|that|this)\b|\bas usual\b",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"\{(?:job|node|incident|text|number)\}|\buser(?:'s)?\b")
+_SLOT = re.compile(r"\{(?:job|node|incident|text|number)\}|\buser(?:'s)?\b")
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class RestartWish:
     @property
     def is_plain(self) -> bool:
         """Whether it says nothing but that the job shall run again."""
-        named = self.checkpoint not in ("", "newest") or self.exclude or self.elsewhere or self.skip or self.uncarried
-        return not named
+        details = self.checkpoint not in ("", "newest") or self.exclude or self.elsewhere or self.skip or self.uncarried
+        return not details
 
 
 def restart_wish(sentence: str, names: Names) -> RestartWish:
@@ -91,29 +91,29 @@ def restart_wish(sentence: str, names: Names) -> RestartWish:
         sentence: With names masked, and `{q}` for the numbers of `names.quantities`.
         names: Of the question.
     """
-    quantities, rest = names.quantities, sentence
+    quantities, remainder = names.quantities, sentence
     steps = list(quantities.steps)
     skip: tuple[int, int] | None = None
-    if _SKIP.search(rest) and len(steps) >= 2:
+    if _SKIP.search(remainder) and len(steps) >= 2:
         skip, steps = (steps[-2], steps[-1]), steps[:-2]
-        rest = _SKIP.sub(" steps ", rest)
+        remainder = _SKIP.sub(" steps ", remainder)
     checkpoint = ""
-    for pattern, said in (
+    for pattern, start in (
         (_START, "none"),
         (_BEFORE, "before"),
         (_STEP, "step" if steps else ""),
         (_PATH, quantities.paths[0] if quantities.paths else ""),
         (_NEWEST, "newest"),
     ):
-        if said and pattern.search(rest):
-            rest = pattern.sub(" ", rest)
-            checkpoint = checkpoint or said
+        if start and pattern.search(remainder):
+            remainder = pattern.sub(" ", remainder)
+            checkpoint = checkpoint or start
     step = steps[0] if checkpoint == "step" else None
-    exclude = names.nodes if _AWAY.search(rest) else ()
-    elsewhere = bool(_ELSEWHERE.search(rest))
-    rest = _ELSEWHERE.sub(" ", _AWAY.sub(" ", rest))
-    placed = (f"on {fold(names.nodes)}",) if names.nodes and not exclude and _PLACED.search(rest) else ()
-    return RestartWish(checkpoint, step, exclude, elsewhere, skip, (*placed, *_uncarried(rest)))
+    exclude = names.nodes if _AWAY.search(remainder) else ()
+    elsewhere = bool(_ELSEWHERE.search(remainder))
+    remainder = _ELSEWHERE.sub(" ", _AWAY.sub(" ", remainder))
+    placed = (f"on {fold(names.nodes)}",) if names.nodes and not exclude and _PLACED.search(remainder) else ()
+    return RestartWish(checkpoint, step, exclude, elsewhere, skip, (*placed, *_uncarried(remainder)))
 
 
 def begins_before(sentence: str) -> bool:
@@ -122,12 +122,12 @@ def begins_before(sentence: str) -> bool:
     return match is not None and match.group().lower().startswith("from")
 
 
-def _uncarried(rest: str) -> tuple[str, ...]:
+def _uncarried(remainder: str) -> tuple[str, ...]:
     """Return the phrases of an order that nothing was made of: conditions, times, and what a change cannot be given."""
-    rest = _IDLE.sub(" ", rest)
+    remainder = _IDLE.sub(" ", remainder)
     phrases = []
-    for match in _REST.finditer(rest):
-        text = " ".join(_NAMED.sub(" ", match.group()).replace(MASK, "N").split()).strip(" ,.;!?")
+    for match in _PHRASE.finditer(remainder):
+        text = " ".join(_SLOT.sub(" ", match.group()).replace(MASK, "N").split()).strip(" ,.;!?")
         if len(text.split()) > 1 or text.lower() in ("tomorrow", "tonight", "later"):
             phrases.append(text)
     return tuple(phrases)

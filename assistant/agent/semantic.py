@@ -128,10 +128,10 @@ class SemanticAgent:
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
         turn.spoken_job = next(iter(self.state.jobs), "")
-        query, taken = query_of(turn), ""
+        query, job_note = query_of(turn), ""
         if query is None:
             request = with_waiting_object(of_two_jobs(request), self._gate)
-            turn.request, taken = likeliest_job(request, inventory, self._intents[request.intent].needs)
+            turn.request, job_note = likeliest_job(request, inventory, self._intents[request.intent].needs)
             back = self._unsure_of_change(turn.request, order, choices) or self._asks_back(turn.request, choices, inventory)
             if back is not None:
                 pending = turn.request.intent if back.options[:1] != ("help",) else ""
@@ -140,7 +140,7 @@ class SemanticAgent:
         if listener is not None:
             listener("")
         lines = query_lines(turn, query) if query is not None else composed_lines(turn, _lines)
-        lines[1:1] = [taken] if taken else []
+        lines[1:1] = [job_note] if job_note else []
         lines += _else_meant(turn.request, choices) if turn.kind is AnswerKind.ANSWER and query is None else ()
         self.state = self.state.advance(turn, lines)
         return Answer(

@@ -35,19 +35,22 @@ def _jobs(turn: QuestionTurn) -> tuple[str, str]:
 
 def _both(turn: QuestionTurn, name: str, figures: dict[str, tuple[float | None, int]], text: str) -> str:
     """Return one sentence about two figures, each with its source."""
-    (first, (one, mark)), (second, (other, other_mark)) = figures.items()
+    (first, (first_value, mark)), (second, (second_value, other_mark)) = figures.items()
     marks = f"[{mark}]" if mark == other_mark else f"[{mark}][{other_mark}]"
-    told = [f"job {job} {'not known' if value is None else _plain(value)}" for job, value in ((first, one), (second, other))]
+    figure_texts = [
+        f"job {job} {'not known' if value is None else _plain(value)}"
+        for job, value in ((first, first_value), (second, second_value))
+    ]
     label = name.removeprefix("the ")
-    head = f"{label[:1].upper()}{label[1:]}: {', '.join(told)} {marks}"
-    if one is None or other is None:
+    head = f"{label[:1].upper()}{label[1:]}: {', '.join(figure_texts)} {marks}"
+    if first_value is None or second_value is None:
         return f"{head}; so they cannot be compared in that."
     if _TOGETHER.search(text):
-        return f"{_plain(one + other)} {label} together: {', '.join(told)} {marks}."
-    if one == other:
+        return f"{_plain(first_value + second_value)} {label} together: {', '.join(figure_texts)} {marks}."
+    if first_value == second_value:
         return f"{head}: the same."
-    larger = first if one > other else second
-    return f"{head}: job {larger} has more, by {_plain(abs(one - other))}."
+    larger = first if first_value > second_value else second
+    return f"{head}: job {larger} has more, by {_plain(abs(first_value - second_value))}."
 
 
 def _plain(value: float) -> str:

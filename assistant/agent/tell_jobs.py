@@ -101,8 +101,8 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
 
 def _title(reason: str) -> str:
     """Return what a reason is called in words."""
-    known = reasons().get(reason)
-    return known.title if known is not None else reason.replace("_", " ")
+    entry = reasons().get(reason)
+    return entry.title if entry is not None else reason.replace("_", " ")
 
 
 def job_status(turn: QuestionTurn) -> Iterator[str]:
@@ -221,7 +221,7 @@ def list_jobs(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, listed)
         return
     words, users = turn.request.question.lower(), turn.request.names.users
-    wanted_state = next((state for word, state in _STATES.items() if re.search(rf"\b{word}\b", words)), "")
+    wanted_state = next((state for word, state in _STATES.items() if re.search(rf"\b(?:{word})\b", words)), "")
     if not wanted_state and not users and re.search(r"\b(?:now|currently|moment|busy)\b", words):
         wanted_state = "running"
     since = _start_of_span(turn, turn.request.names.hours)

@@ -24,7 +24,7 @@ def order_told(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     yield from _forbidden(turn, reading) if reading.kind is OrderKind.HOLD else _unserved(turn, reading)
 
 
-def _things(turn: QuestionTurn) -> str:
+def _object_text(turn: QuestionTurn) -> str:
     """Return what the order is about, in words; empty where nothing is named."""
     request = turn.request
     parts = [f"job {job}" for job in request.names.jobs or filter(None, [request.job])]
@@ -36,20 +36,20 @@ def _things(turn: QuestionTurn) -> str:
 
 
 def _forbidden(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
-    things = _things(turn)
+    object_text = _object_text(turn)
     waiting = turn.look("list_approvals")
     mark = f"[{waiting.number}]"
-    if things:
-        what = f"is not to be {_FORBIDDEN[reading.change]}" if reading.change else "is to be left as it is"
-        yield f"Understood: {things} {what}. Nothing is proposed or changed for it now."
+    if object_text:
+        order_text = f"is not to be {_FORBIDDEN[reading.change]}" if reading.change else "is to be left as it is"
+        yield f"Understood: {object_text} {order_text}. Nothing is proposed or changed for it now."
     else:
         yield "Understood: no. Nothing is changed, and nothing new is proposed."
     if waiting.error:
         turn.kind = AnswerKind.UNKNOWN
         yield f"What waits for a yes is not known now: {waiting.error} {mark}"
     else:
-        yield from _waiting(_about(turn, waiting) if things else waiting.value, things, mark)
-    if not things:
+        yield from _waiting(_about(turn, waiting) if object_text else waiting.value, object_text, mark)
+    if not object_text:
         return
     mode = turn.gate.policy.mode
     watch = "the watch, in mode act, goes on by its policy" if mode is Mode.ACT else f"the policy is in mode {mode}"
@@ -62,8 +62,8 @@ def _forbidden(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
         yield f"(Left out: {stranger}.)"
 
 
-def _waiting(rows: Sequence[Mapping[str, Any]], things: str, mark: str) -> Iterator[str]:
-    about = " for it" if things else ""
+def _waiting(rows: Sequence[Mapping[str, Any]], object_text: str, mark: str) -> Iterator[str]:
+    about = " for it" if object_text else ""
     if not rows:
         yield f"Nothing waits for a yes{about} {mark}."
     for row in rows[:MOST_WAITING]:
@@ -99,10 +99,10 @@ def _protection(turn: QuestionTurn) -> str:
 
 def _unserved(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     turn.kind = AnswerKind.REFUSED
-    things = _things(turn)
+    object_text = _object_text(turn)
     word = reading.object_word if reading.object_kind not in ("job", "node", "incident", "") else ""
-    what = " ".join(filter(None, [reading.verb, word, f"({things})" if word and things else things]))
-    yield f"No, that is not done, and nothing is proposed. Understood: {what}. {reading.does}."
+    order_text = " ".join(filter(None, [reading.verb, word, f"({object_text})" if word and object_text else object_text]))
+    yield f"No, that is not done, and nothing is proposed. Understood: {order_text}. {reading.does}."
     if reading.does == ONE_AT_A_TIME:
         yield "Name the job or the nodes, each by itself; to stop every change at once there is the kill switch."
         return
@@ -128,8 +128,8 @@ def later_told(turn: QuestionTurn) -> str:
     if not condition or (turn.request.intent == "cordon" and condition.startswith(("until", "till"))):
         return ""
     turn.kind = AnswerKind.REFUSED
-    said = one_line(condition, 80)
-    return f'Not proposed: Nightshift keeps no order for later, so "{said}" cannot be passed on. Say it when it is due.'
+    condition_text = one_line(condition, 80)
+    return f'Not proposed: Nightshift keeps no order for later, so "{condition_text}" cannot be passed on. Say it when it is due.'
 
 
 def until_told(turn: QuestionTurn) -> str:
@@ -137,8 +137,8 @@ def until_told(turn: QuestionTurn) -> str:
     condition = condition_of(turn.request.question, turn.request.names)
     if turn.request.intent != "cordon" or not condition.startswith(("until", "till")):
         return ""
-    said = one_line(condition, 80)
-    return f'("{said}" cannot be passed on: a cordon takes hours, as in "for 12 hours"; else it runs as long as usual.)'
+    condition_text = one_line(condition, 80)
+    return f'("{condition_text}" cannot be passed on: a cordon takes hours, as in "for 12 hours"; else it runs as long as usual.)'
 
 
 _CHANGED_BY = {"cancel": "cancel_job", "recover": "resubmit_job", "cordon": "cordon_node", "uncordon": "uncordon_node"}

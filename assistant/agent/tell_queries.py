@@ -65,14 +65,14 @@ def _moment(row: Row) -> datetime | None:
 
 def _matches(row: Row, query: RecordQuery, now: datetime, reason_of: Mapping[str, str]) -> bool:
     if query.view == "incidents":
-        wanted = not row["ended"] if query.state == "open" else True
-        wanted = wanted and (not query.reasons or row["reason"] in query.reasons)
+        matches = not row["ended"] if query.state == "open" else True
+        matches = matches and (not query.reasons or row["reason"] in query.reasons)
     else:
-        wanted = not query.state or (row["state"] in FAILED if query.state == "failed" else row["state"] == query.state)
-        wanted = wanted and (not query.users or row["user"] in query.users)
-        wanted = wanted and (not query.partition or row["partition"].lower() == query.partition)
-        wanted = wanted and (not query.reasons or reason_of.get(row["job"]) in query.reasons)
-    return wanted and _in_range(row, query, now) and all(_within(row, bound, now) for bound in query.bounds)
+        matches = not query.state or (row["state"] in FAILED if query.state == "failed" else row["state"] == query.state)
+        matches = matches and (not query.users or row["user"] in query.users)
+        matches = matches and (not query.partition or row["partition"].lower() == query.partition)
+        matches = matches and (not query.reasons or reason_of.get(row["job"]) in query.reasons)
+    return matches and _in_range(row, query, now) and all(_within(row, bound, now) for bound in query.bounds)
 
 
 def _in_range(row: Row, query: RecordQuery, now: datetime) -> bool:
@@ -100,7 +100,7 @@ def _within(row: Row, bound: Any, now: datetime) -> bool:
     return value is not None and (value > bound.value if bound.above else value < bound.value)
 
 
-def _what(query: RecordQuery, count: int) -> str:
+def _rows_text(query: RecordQuery, count: int) -> str:
     """Return how the rows are called: `2 failed jobs of alice in the last 7 days`."""
     noun = "incident" if query.view == "incidents" else "job"
     parts = [query.state, noun if count == 1 else f"{noun}s"]
@@ -113,7 +113,7 @@ def _what(query: RecordQuery, count: int) -> str:
 
 
 def _count(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: str) -> Iterator[str]:
-    yield f"{_what(query, len(rows))} {mark}."
+    yield f"{_rows_text(query, len(rows))} {mark}."
     yield from _listed(turn, rows, mark)
 
 
@@ -136,41 +136,43 @@ def _span(hours: float) -> str:
 
 
 def _node_hours(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: str) -> Iterator[str]:
-    known = [(row, hours * len(row["nodes"])) for row in rows if (hours := _hours(row, turn.now)) is not None and row.get("nodes")]
-    yield f"{sum(value for _, value in known):,.1f} node hours, of {_what(query, len(rows))} {mark}."
+    valued_rows = [
+        (row, hours * len(row["nodes"])) for row in rows if (hours := _hours(row, turn.now)) is not None and row.get("nodes")
+    ]
+    yield f"{sum(value for _, value in valued_rows):,.1f} node hours, of {_rows_text(query, len(rows))} {mark}."
     yield "How many GPUs a node has is not in these records, so they are hours of nodes, not of GPUs."
     if query.state == "failed":
         yield "It is all the time of failed jobs; what a checkpoint saved of it is not taken off."
-    if len(known) < len(rows):
-        yield f"Left out, {count_text(len(rows) - len(known), 'job')}: start or nodes are not known {mark}."
-    top = sorted(known, key=lambda pair: -pair[1])[:3]
-    if len(known) > 1:
+    if len(valued_rows) < len(rows):
+        yield f"Left out, {count_text(len(rows) - len(valued_rows), 'job')}: start or nodes are not known {mark}."
+    top = sorted(valued_rows, key=lambda pair: -pair[1])[:3]
+    if len(valued_rows) > 1:
         names = [f"{row['job']} ({one_line(row['name'], 30)} of {row['user']}) {value:,.1f}" for row, value in top]
         yield f"Most of it: {', '.join(names)} {mark}."
 
 
 def _extreme(value_of: Callable[[Row, datetime], float | None], unit: str) -> Callable[..., Iterator[str]]:
     def tell(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: str) -> Iterator[str]:
-        known = [(row, value) for row in rows if (value := value_of(row, turn.now)) is not None]
-        if not known:
-            yield f"None: {_what(query, len(rows))} {mark}{', and of none of them it is known' if rows else ''}."
+        valued_rows = [(row, value) for row in rows if (value := value_of(row, turn.now)) is not None]
+        if not valued_rows:
+            yield f"None: {_rows_text(query, len(rows))} {mark}{', and of none of them it is known' if rows else ''}."
             return
         if query.statistic == "average":
-            values = [value for _, value in known]
-            yield f"{_worded(fmean(values), unit)} on average, over {_what(query, len(known))} {mark}."
+            values = [value for _, value in valued_rows]
+            yield f"{_worded(fmean(values), unit)} on average, over {_rows_text(query, len(valued_rows))} {mark}."
             if len(values) > 1:
                 yield f"The shortest {_worded(min(values), unit)}, the longest {_worded(max(values), unit)} {mark}."
             return
-        known.sort(key=lambda pair: pair[1], reverse=query.statistic == "most")
-        for row, value in known[: query.top]:
+        valued_rows.sort(key=lambda pair: pair[1], reverse=query.statistic == "most")
+        for row, value in valued_rows[: query.top]:
             turn.incidents += [row["incident"]] if "incident" in row else []
             yield (
-                f"{_named(row)}: {_worded(value, unit)} {mark}."
+                f"{_row_text(row)}: {_worded(value, unit)} {mark}."
                 if query.top == 1
-                else f"  {_key(row)}  {_named(row)}  {_worded(value, unit)}"
+                else f"  {_key(row)}  {_row_text(row)}  {_worded(value, unit)}"
             )
-        if query.top == 1 and len(known) > 1:
-            yield f"Next: {'; '.join(f'{_named(row)}, {_worded(value, unit)}' for row, value in known[1:3])} {mark}."
+        if query.top == 1 and len(valued_rows) > 1:
+            yield f"Next: {'; '.join(f'{_row_text(row)}, {_worded(value, unit)}' for row, value in valued_rows[1:3])} {mark}."
 
     return tell
 
@@ -179,7 +181,7 @@ def _key(row: Row) -> str:
     return str(row["incident"] if "incident" in row else row["job"])
 
 
-def _named(row: Row) -> str:
+def _row_text(row: Row) -> str:
     if "incident" in row:
         about = f"job {row['job']}" if row["job"] else f"node {row['node']}"
         return f"Incident {row['incident']} about {about} ({row['reason'] or row['kind']}, {row['state']})"
@@ -201,8 +203,8 @@ def _age(row: Row, now: datetime) -> float | None:
 
 
 def _wait(row: Row, now: datetime) -> float | None:
-    begun, end = _time(row.get("submitted")), _time(row.get("started"))
-    return ((end or now) - begun).total_seconds() / 3600 if begun and (end or row.get("state") == "pending") else None
+    start, end = _time(row.get("submitted")), _time(row.get("started"))
+    return ((end or now) - start).total_seconds() / 3600 if start and (end or row.get("state") == "pending") else None
 
 
 def _groups(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: str, reason_of: Mapping[str, str]) -> Iterator[str]:
@@ -214,19 +216,19 @@ def _groups(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: s
     unit = " node hours" if query.measure == "node_hours" else ""
     which = orders_groups(turn.request.question.lower())
     ordered = sorted(totals.items(), key=lambda pair: (pair[1] if which == "least" else -pair[1], pair[0]))
-    shown = ", ".join(f"{name} {_amount(value)}" for name, value in ordered[:MOST_GROUPS])
-    rest = f", and {len(ordered) - MOST_GROUPS} more" if len(ordered) > MOST_GROUPS else ""
+    groups_text = ", ".join(f"{name} {_amount(value)}" for name, value in ordered[:MOST_GROUPS])
+    rest_text = f", and {len(ordered) - MOST_GROUPS} more" if len(ordered) > MOST_GROUPS else ""
     if not ordered:
-        yield f"None: {_what(query, 0)} {mark}."
+        yield f"None: {_rows_text(query, 0)} {mark}."
     elif which:
         best = [name for name, value in ordered if value == ordered[0][1]]
         more = "the fewest" if which == "least" else "the most"
         each = f"{_amount(ordered[0][1])}{unit}{' each' if len(best) > 1 else ''}"
-        yield f"{' and '.join(best)} {'have' if len(best) > 1 else 'has'} {more}: {each}, of {_what(query, len(rows))} {mark}."
+        yield f"{' and '.join(best)} {'have' if len(best) > 1 else 'has'} {more}: {each}, of {_rows_text(query, len(rows))} {mark}."
         if len(ordered) > len(best):
-            yield f"By {query.group}: {shown}{rest} {mark}."
+            yield f"By {query.group}: {groups_text}{rest_text} {mark}."
     else:
-        yield f"{_what(query, len(rows))}, by {query.group}{f', in{unit}' if unit else ''}: {shown}{rest} {mark}."
+        yield f"{_rows_text(query, len(rows))}, by {query.group}{f', in{unit}' if unit else ''}: {groups_text}{rest_text} {mark}."
 
 
 def _amount(value: float) -> str:
@@ -258,7 +260,7 @@ def _steps_lost(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mar
             marks += [f"[{reached.number}]", f"[{choice.number}]"]
         else:
             unknown.append(row["job"])
-    of = _what(
+    of = _rows_text(
         query if query.state else RecordQuery("jobs", state="failed", users=query.users, hours=query.hours, span=query.span),
         len(failures),
     )

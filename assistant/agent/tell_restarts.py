@@ -50,13 +50,13 @@ def restart_as_asked(turn: QuestionTurn, wish: RestartWish, state: str, plan: Ma
         yield arguments
         return
     arguments = {"job": job, "checkpoint": start.checkpoint, **arguments}
-    told = [start.text]
-    told += [f"away from {fold(arguments['exclude'])}"] if arguments.get("exclude") else []
-    told += [f"without the data of steps {wish.skip[0]} to {wish.skip[1]}"] if wish.skip else []
+    details = [start.text]
+    details += [f"away from {fold(arguments['exclude'])}"] if arguments.get("exclude") else []
+    details += [f"without the data of steps {wish.skip[0]} to {wish.skip[1]}"] if wish.skip else []
     was = "was cancelled; it" if state == "cancelled" else f"({plan['reason']})" if plan else ""
-    yield f"Job {job} {was} would be submitted again {', '.join(told)} {start.marks}".replace("  ", " ").rstrip() + ":"
+    yield f"Job {job} {was} would be submitted again {', '.join(details)} {start.marks}".replace("  ", " ").rstrip() + ":"
     yield from _others_waiting(turn, arguments)
-    why = f"asked for: job {job} again {', '.join(told)}"
+    why = f"asked for: job {job} again {', '.join(details)}"
     yield turn.propose_text("resubmit_job", arguments, why=why, instead=f"nightshift recover {job}")
 
 
@@ -84,13 +84,13 @@ def _start(turn: QuestionTurn, wish: RestartWish) -> _Start:
     row = next((row for row in saved if row["step"] == wish.step), None)
     if row is not None and row["healthy"]:
         return _Start(row["path"], f"from step {wish.step}", mark)
-    below = [other["step"] for other in healthy if wish.step is not None and other["step"] <= wish.step]
+    below = [checkpoint["step"] for checkpoint in healthy if wish.step is not None and checkpoint["step"] <= wish.step]
     nearest = f"; the nearest healthy one before it is of step {below[-1]}" if below else "; no healthy one lies before it"
     if row is not None:
         return _Start(
             "", f"the checkpoint of step {wish.step} must not be loaded: {one_line('; '.join(row['problems']), 200)}{nearest}", mark
         )
-    steps = ", ".join(str(other["step"]) for other in saved[-8:]) or "none"
+    steps = ", ".join(str(checkpoint["step"]) for checkpoint in saved[-8:]) or "none"
     return _Start("", f"job {turn.request.job} has no checkpoint of step {wish.step}; it has: {steps}{nearest}", mark)
 
 

@@ -211,9 +211,9 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
     if not waiting.value:
         yield f"Nothing waits for an answer now [{waiting.number}]."
     rows = waiting.value or ()
-    asked = turn.request.names.approvals
-    meant = [row for row in rows if row["approval"] in asked] if asked else rows if len(rows) == 1 else ()
-    for row in meant:
+    numbers = turn.request.names.approvals
+    approvals_meant = [row for row in rows if row["approval"] in numbers] if numbers else rows if len(rows) == 1 else ()
+    for row in approvals_meant:
         # its card stands below the answer, and is where a person answers
         turn.proposals.append(
             Proposal(row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST])

@@ -81,9 +81,9 @@ _IRREGULAR = {
 @cache
 def is_verb(word: str) -> bool:
     """Tell whether a word is the plain form of a verb of the inventory."""
-    known = verbs()
-    named = any(word in verbs for verbs, _, _ in (*known.change.values(), *known.unserved))
-    return named or any(word in known.kinds[kind] for kind in ("light", "read", "touch", "leave", "spare", "work"))
+    inventory = verbs()
+    is_known = any(word in verbs for verbs, _, _ in (*inventory.change.values(), *inventory.unserved))
+    return is_known or any(word in inventory.kinds[kind] for kind in ("light", "read", "touch", "leave", "spare", "work"))
 
 
 def base_of(word: str) -> str:

@@ -71,12 +71,12 @@ def test_a_scheduler_without_an_answer_is_no_no(tmp_path: Path) -> None:
     [
         ("is it stuck?", QuestionForm.YES_NO),
         ("ok, did the restart work", QuestionForm.YES_NO),
-        ("could you drain {node}", QuestionForm.OTHER),
+        ("could you drain {node}", QuestionForm.FREE),
         ("how many jobs failed", QuestionForm.HOW_MANY),
         ("since when is {node} out", QuestionForm.WHEN),
         ("how long did it run", QuestionForm.HOW_LONG),
-        ("who owns {job}", QuestionForm.WHO),
-        ("why did {job} die", QuestionForm.OTHER),
+        ("who owns {job}", QuestionForm.PERSON),
+        ("why did {job} die", QuestionForm.FREE),
     ],
 )
 def test_the_form_of_a_question_is_read(sentence: str, form: QuestionForm) -> None:
@@ -84,7 +84,7 @@ def test_the_form_of_a_question_is_read(sentence: str, form: QuestionForm) -> No
 
 
 def test_an_attribute_names_only_intents_that_exist() -> None:
-    assert {intent for row in attributes() for intent in row.told} <= set(TELLERS)
+    assert {intent for row in attributes() for intent in row.intents} <= set(TELLERS)
     assert [row.name for row in asked_attributes("validation loss of {job}")] == ["scores of evaluations"]
 
 
