@@ -35,9 +35,9 @@ def test_every_english_question_of_the_cases_passes_byte_for_byte() -> None:
     questions = list(english_questions())
     assert len(questions) > 500
     changed = [question for question in questions if read_sentence(question).english != question]
-    taken = [question for question in questions if language_of(question) is not Language.ENGLISH]
+    foreign = [question for question in questions if language_of(question) is not Language.ENGLISH]
     assert changed == []
-    assert taken == []
+    assert foreign == []
 
 
 @pytest.mark.parametrize(("name", "language"), LANGUAGES)
@@ -84,8 +84,8 @@ def test_half_an_order_and_one_under_a_condition_are_refused(name: str, language
 def test_every_intent_has_a_turn(name: str, language: Language) -> None:
     from assistant.agent.chooser import intents
 
-    asked = {intent for case in turns(name)["case"] for intent in case["intent"]}
-    assert set(intents()) - asked == set()
+    covered = {intent for case in turns(name)["case"] for intent in case["intent"]}
+    assert set(intents()) - covered == set()
 
 
 @pytest.mark.parametrize(("name", "language"), LANGUAGES)
@@ -166,10 +166,10 @@ def test_what_may_be_english_is_left_alone(sentence: str) -> None:
 
 
 def test_a_known_name_is_no_unknown_word() -> None:
-    without, known = read_sentence("zeig die Jobs von quentin"), read_sentence("zeig die Jobs von quentin", lambda: {"Quentin"})
+    without, with_name = read_sentence("zeig die Jobs von quentin"), read_sentence("zeig die Jobs von quentin", lambda: {"Quentin"})
     assert without.unknown == ("quentin",)
-    assert known.unknown == ()
-    assert known.english == without.english == "show the jobs of quentin"
+    assert with_name.unknown == ()
+    assert with_name.english == without.english == "show the jobs of quentin"
 
 
 def test_an_order_with_an_unknown_word_is_none_and_says_so() -> None:

@@ -65,7 +65,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         re.compile(rf"(?:取消|解除|撤销|去掉)\s*对?\s*({_ID})\s*的?\s*(?:隔离|封锁|drain|cordon)"),
         r"解除隔离\1",
     ),
-    (re.compile(r"^那么?\s*(?=[A-Za-z0-9])"), ""),
+    (re.compile(r"^那么?\s*(?=[A-Za-z0-9另上下前第])"), ""),
     # 不用node07重启: without it; 用上一个检查点重启: from it; 让4830继续跑: do not stop it
     (re.compile(r"(?:不用|不要用|别用|避开|绕开|排除|去掉)\s*(?=[A-Za-z][\w-]*[\d\[])"), "不带"),
     (re.compile(r"(?<![可能使不没有应占在要常启停采])用(?=[^，。？用]{0,12}(?:检查点|存档|ckpt|checkpoint))"), "从"),

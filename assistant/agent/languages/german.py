@@ -219,7 +219,7 @@ def _unit(gloss: Gloss, source: str) -> SentenceUnit:
     return SentenceUnit(gloss.english, tag, source, gloss.form)
 
 
-_THINGS = (WordTag.PHRASE, WordTag.NOUN, WordTag.ADJECTIVE, WordTag.UNKNOWN, WordTag.NAME)
+_NOUN_LIKE = (WordTag.PHRASE, WordTag.NOUN, WordTag.ADJECTIVE, WordTag.UNKNOWN, WordTag.NAME)
 
 
 def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:

@@ -200,7 +200,7 @@ def _joined(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[Senten
             continue
         texts.append(clause.text.replace("whether ", "is it so that ", 1) if clause.text.startswith("whether ") else clause.text)
     texts = [text for place, text in enumerate(texts) if not place or text != texts[place - 1]]
-    if len(texts) > 1 and texts[0] in ("yes", "good", "fine", "no") and texts[1].startswith(("yes, ", "no, ")):
+    if len(texts) > 1 and texts[0] in ("yes", "ok", "good", "fine", "no") and texts[1].startswith(("yes, ", "no, ")):
         # `ja, mach das` is one answer
         texts = texts[1:]
     text = ", ".join(texts)
