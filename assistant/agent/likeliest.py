@@ -62,8 +62,8 @@ def _of_candidates(request: QuestionRequest, inventory: NameInventory) -> Likeli
         return LikeliestJob(request, "")
     fitting = running if request.intent in (_RUNS | {"cancel"}) else failed if request.intent in (_FAILED | {"recover"}) else ()
     job = (*fitting, *candidates)[0]
-    others = ", ".join(other for other in candidates if other != job)
-    return _with_job(request, job, f"of those that fit the description; the others: {others}")
+    remaining = ", ".join(candidate for candidate in candidates if candidate != job)
+    return _with_job(request, job, f"of those that fit the description; the others: {remaining}")
 
 
 def _with_job(request: QuestionRequest, job: str, why: str) -> LikeliestJob:

@@ -145,7 +145,9 @@ def first_line(
     right, left_parts = [part for part in parts if part.spare == 9], [part for part in parts if part.spare != 9]
     content = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left_parts)
     if right and content.cell_length + cell_len(answers) + 3 <= width:
-        content = content + Content(" " * (width - content.cell_length - cell_len(answers) - 1)) + Content.styled(answers, _MUTED)
+        content = (
+            content + Content(" " * (width - content.cell_length - cell_len(answers) - 1)) + Content.styled(line(answers), _MUTED)
+        )
     return FirstLine(content, tuple(_places(left_parts)))
 
 

@@ -7,10 +7,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from assistant.display import block
+from assistant.display import block, line
 from assistant.tui.frame import Plain, panel_keys
 from assistant.tui.widgets.filtering import COPIED
 
@@ -42,7 +43,7 @@ class TextScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the text."""
         with VerticalScroll(id="whole") as box:
-            box.border_title = self._title_text
+            box.border_title = Content(line(self._title_text))
             yield (plain := Plain(self.text))
             plain.whole = True
         yield Footer(show_command_palette=False)
@@ -50,7 +51,7 @@ class TextScreen(Screen[None]):
     def action_copy(self) -> None:
         """Copy it to the clipboard of the terminal."""
         self.app.copy_to_clipboard(self.text)
-        self.notify(COPIED)
+        self.notify(COPIED, markup=False)
 
     def action_scroll(self, direction: str) -> None:
         """Scroll."""

@@ -101,7 +101,7 @@ class FilteredList(_Base):
         text = self.row_text
         if text:
             self.app.copy_to_clipboard(block(text))
-            self.app.notify(COPIED)
+            self.app.notify(COPIED, markup=False)
 
     async def _on_key(self, event: events.Key) -> None:
         if self._takes(event):

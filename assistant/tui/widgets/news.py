@@ -73,7 +73,11 @@ class NewsView(Static, can_focus=True):
 
     def _line(self, entry: SessionEntry, look: StateLook, text: str, events: Sequence[NewsEvent]) -> Content:
         at = clock(entry.at, self.app.backend.now())  # type: ignore[attr-defined]
-        parts = [Content.styled(line(f"{at} "), MUTED), Content.styled(f"{look.sign} ", f"${look.colour}"), Content(block(text))]
+        parts = [
+            Content.styled(line(f"{at} "), MUTED),
+            Content.styled(line(f"{look.sign} "), f"${look.colour}"),
+            Content(block(text)),
+        ]
         for target in _links(events):
             parts += [Content.styled(" · ", MUTED), target]
         return Content("").join(parts)
