@@ -53,7 +53,7 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
             continue
         fitting = [
             job
-            for job, name in reversed(names.items())
+            for job, name in reversed(list(names.items()))
             if (not user or owners.get(job, "").lower() == user) and (not part or part in _words_of(name))
         ]
         if fitting:
@@ -63,7 +63,7 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
 
 def _parts_of(names: Mapping[str, str]) -> set[str]:
     parts: set[str] = set()
-    for name in reversed(names.values()):
+    for name in reversed(list(names.values())):
         parts |= _words_of(name)
         if len(parts) >= MOST_PARTS:
             break

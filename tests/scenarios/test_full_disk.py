@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.evidence.storage import _kept_paths
+from assistant.engine.evidence.file_systems import paths_used
+from assistant.engine.evidence.storage import _kept_paths, _sources
 from assistant.ports import Reply
-from assistant.records import IncidentState, Job, JobState
+from assistant.records import IncidentState, Job, JobSpec, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes.mounts import MOUNTS_COMMAND
 from assistant.tools.storage import _HOLDERS, _PROGRAM, _SUMMED, _WRITTEN
@@ -250,6 +251,17 @@ def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restar
     kept = _kept_paths(scene.engine, job)
     assert saved.parent in kept
     assert not any(path.is_relative_to("/scratch") for path in kept)
+
+
+def test_what_a_programs_own_settings_name_is_used(tmp_path: Path) -> None:
+    (tmp_path / "ds_config.json").write_text('{"zero": {"offload": {"nvme_path": "/scratch"}}, "stage": 3}')
+    (tmp_path / "train.py").write_text(
+        "import json, torch\ncfg = json.load(open('ds_config.json'))\nswap = cfg['zero']['offload']['nvme_path']\n"
+        "open(f'{swap}/bucket.swp', 'wb').write(b'x')\ntorch.save({}, 'out/step_10.pt')\n"
+    )
+    spec = JobSpec("z3", "#!/bin/bash\nsrun python train.py\n", work_dir=tmp_path)
+    job = Job("7", "z3", "", JobState.FAILED, "train", ("node01",), None, tmp_path, None, None, None, 1, None, spec=spec)
+    assert "/scratch" in paths_used(job, (), _sources(job))
 
 
 @pytest.mark.parametrize(

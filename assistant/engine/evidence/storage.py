@@ -48,7 +48,7 @@ from assistant.engine.gather import ask
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
-from assistant.recover.job_program import programs_of
+from assistant.recover.job_program import FileReader, configured_keys, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
@@ -375,10 +375,12 @@ def _kept_paths(engine: Engine, job: Job) -> frozenset[Path]:
 
 
 def _sources(job: Job) -> tuple[str, ...]:
-    """Return the texts of a job's programs, which may name where it writes; none where they cannot be read."""
+    """Return the texts of a job's programs and its settings, which may name where it writes; none where they cannot be read."""
     try:
         with reading_as(job.account):
-            return tuple(source.text for program in programs_of(job) for source in program.sources)
+            programs, read = programs_of(job), FileReader(job.account)
+            settings = [value for program in programs for _, value in configured_keys(program, read) if value.startswith("/")]
+            return (*(source.text for program in programs for source in program.sources), *(f"'{value}'" for value in settings))
     except (NightshiftError, OSError):
         return ()
 
