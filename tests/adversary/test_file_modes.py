@@ -14,7 +14,7 @@ import pytest
 
 from assistant.agent.conversation import open_talks
 from assistant.agent.dialogue import Dialogue
-from assistant.agent.semantic import keep
+from assistant.agent.dialogue_file import keep
 from assistant.cli.main import _keep, main
 from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import RunFolder, append, claim, locked, write_json
