@@ -14,6 +14,7 @@ from typing import Any
 
 from assistant.agent.answer import AnswerSource, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.tell_incidents import lease_end
 from assistant.agent.tell_jobs import FAILED
 from assistant.nodeset import fold
 from assistant.records import NodeState
@@ -320,9 +321,8 @@ def _node_when(turn: QuestionTurn, text: str) -> str:
         return ""
     node, mark = source.value[0], f"[{source.number}]"
     lease = next((row for row in (leases.value or {}).get("leases", ()) if row["node"] == node["node"]), None) if leases else None
-    if lease is not None and leases is not None and _says(text, "until|till|back|return|end|ends|expire|expires|long"):
-        end = time_text(lease["until"], turn.now) if lease["until"] else "No end is set"
-        return f"{_upper(end)}: so long Nightshift holds {node['node']} [{leases.number}]."
+    if (end := lease_end(node, lease, turn.now)) and _says(text, "until|till|back|return|end|ends|expire|expires|long"):
+        return f"{_upper(end)}: so long Nightshift holds {node['node']} [{(leases or source).number}]."
     if node["state"] in OUT:
         stamp = re.search(r"@(\d{4}-\d\d-\d\dT[\d:]{5,8})", str(node["reason"]))
         if stamp:

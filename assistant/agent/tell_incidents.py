@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -165,6 +166,13 @@ def kernel_log(turn: QuestionTurn) -> Iterator[str]:
         yield "\n".join(f"  {one_line(line, 240)}" for line in (marked or lines)[-12:]) or "  (nothing)"
     for node, why in source.value["unknown"].items():
         yield f"Kernel log of {node}: not known, {one_line(why, 160)} {mark}."
+
+
+def lease_end(node: Mapping[str, Any], lease: Mapping[str, Any] | None, now: datetime) -> str:
+    """Return until when Nightshift holds a node out, by its lease or by the reason on the node; empty where it does not hold it."""
+    tag = re.match(r"nightshift:.*\buntil=(\S+)", str(node["reason"]))
+    until = lease["until"] if lease is not None else tag[1] if tag is not None else ""
+    return time_text(until, now) if until else "no end is set" if lease is not None else ""
 
 
 def _lease_text(lease: Mapping[str, Any], now: datetime) -> str:
@@ -375,8 +383,6 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
             f"{incident['reason']}, similarity "
             f"{incident['similarity']:.2f}, shared: {one_line(', '.join(incident['shared']), 160)} [{source.number}].{cure}"
         )
-    if not diagnosis["seen_before"]:
-        yield f"Memory holds nothing like {about} [{source.number}]."
     listed = turn.look("list_incidents", limit=400)
     own = turn.request.incident if turn.request.incident is not None else diagnosis.get("incident")
     same_reason = [
@@ -384,11 +390,21 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
     ]
     if same_reason:
         turn.incidents += [incident["incident"] for incident in same_reason[:8]]
-        numbers = ", ".join(str(incident["incident"]) for incident in same_reason[:8])
-        other_incidents = count_text(len(same_reason), "other incident")
-        yield f"The same reason, {diagnosis['reason']}, was found in {other_incidents}: {numbers} [{listed.number}]."
+        yield (
+            f"The same reason, {diagnosis['reason']}, has {count_text(len(same_reason), 'other incident')} [{listed.number}]"
+            f"{': how alike their logs are is not known' if not diagnosis['seen_before'] else ''}."
+        )
+        yield from (f"  {_incident_in_short(incident, turn.now)}" for incident in same_reason[:8])
     else:
         yield f"No other incident has the reason {diagnosis['reason']} [{listed.number}]."
+        if not diagnosis["seen_before"]:
+            yield f"Memory holds nothing like {about} [{source.number}]."
+
+
+def _incident_in_short(incident: Mapping[str, Any], now: datetime) -> str:
+    about = f", job {incident['job']}" if incident["job"] else ""
+    nodes = f" on {incident['node']}" if incident.get("node") else ""
+    return f"incident {incident['incident']}{about}{nodes}, {time_text(incident['opened'], now)}: {incident['state']}"
 
 
 def changes(turn: QuestionTurn) -> Iterator[str]:

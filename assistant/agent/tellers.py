@@ -218,8 +218,16 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
         turn.proposals.append(
             Proposal(row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST])
         )
+    refuses = _REFUSES.search(turn.request.question) is not None
     for row in rows[:8]:
-        yield f"  nightshift approve {row['approval']}    {one_line(row['change'], 160)} [{waiting.number}]"
+        command = f"nightshift {'deny' if refuses else 'approve'} {row['approval']}"
+        yield f"  {command}    {one_line(row['change'], 160)} [{waiting.number}]"
+
+
+_REFUSES = re.compile(
+    r"\b(?:refus|den(?:y|ied)|reject|declin|disallow|turn (?:it |that |this )?down|not|don'?t|no|never|veto)", re.IGNORECASE
+)
+"""Words by which a sentence about an approval means a no."""
 
 
 def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]) -> Iterator[str]:

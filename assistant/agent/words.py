@@ -164,7 +164,11 @@ _XID = re.compile(r"\bs?xid\s{0,8}#?\s{0,8}\d{1,3}\b", re.I)
 _TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:\[[\d,/-]+\][A-Za-z0-9_.-]*)?")
 _HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 _TIMES = (
-    (re.compile(r"\b(?:last|over) ?night\b|\bduring the night\b|\bovernight\b|\basleep\b", re.I), 16.0, "the last 16 hours"),
+    (
+        re.compile(r"\b(?:last|over) ?night\b|\bton(?:ight|ite)\b|\bduring the night\b|\bovernight\b|\basleep\b", re.I),
+        16.0,
+        "the last 16 hours",
+    ),
     (re.compile(r"\btoday\b|\bsince midnight\b|\bthis morning\b|\bmy shift\b", re.I), 24.0, "the last 24 hours"),
     (re.compile(r"\byesterday\b", re.I), 48.0, "the last 48 hours"),
     (re.compile(r"\b(?:this|last|past) week\b", re.I), 168.0, "the last 7 days"),
@@ -360,8 +364,9 @@ def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
     if job is not None:
         reading.jobs.append(job)
         return "{job}"
-    if bare.lower() in {user.lower() for user in inventory.users}:
-        reading.users.append(next(user for user in inventory.users if user.lower() == bare.lower()))
+    owner = next((user for user in inventory.users if bare.lower() in (user.lower(), f"{user.lower()}s")), "")
+    if owner:
+        reading.users.append(owner)
         return "user"
     if bare.lower() in reasons():
         reading.texts.append(bare.lower())
