@@ -449,7 +449,7 @@ def _owners_turn(engine: Engine, parent: Incident, cause: SharedCause) -> str:
         or any(entry.action is not Action.FIX_AND_RESUBMIT for entry in member_diagnoses)
     ):
         return ""
-    return f"nothing is restarted, for each fails again as it is: {member_diagnoses[0].advice}"
+    return f"nothing is restarted, for nothing shows that another start alone helps: {member_diagnoses[0].advice}"
 
 
 def _job(engine: Engine, job_id: str) -> Job | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.evidence.file_systems import DiskFault, holders_in_words, paths_used, unnamed_disk
+from assistant.engine.evidence.file_systems import DiskFault, holders_in_words, located, paths_used, unnamed_disk
 from assistant.engine.evidence.storage import fault_of
 from assistant.records import Job, JobSpec, JobState
 from assistant.tools.storage import _HOLDERS, _SUMMED, _WRITTEN, _holders, _space
@@ -136,3 +136,11 @@ def test_what_the_sources_of_a_program_quote_is_used_and_what_stands_in_their_wo
     used = paths_used(job(), (), [source])
     assert "/scratch/ada/tokens" in used
     assert "/old/disk" not in used
+
+
+def test_a_disk_that_nodes_have_shown_takes_the_place_of_the_guess() -> None:
+    guess = "The file system is full: free space there. The log does not say which: df -h of TMPDIR (/tmp) tells. Do not restart."
+    assert located(guess, "/scratch of gpu002 is full.") == (
+        "The file system is full: free space there. /scratch of gpu002 is full. Do not restart."
+    )
+    assert located("Free space.", "/scratch of gpu002 is full.") == "Free space. /scratch of gpu002 is full."

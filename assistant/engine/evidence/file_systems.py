@@ -91,6 +91,15 @@ def _share_used(state: Mapping[str, Any]) -> float:
     return max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
 
 
+_UNLOCATED = re.compile(r"The log does not say which: [^.]{1,300}\.")
+"""What the advice says of a full file system that the log does not name."""
+
+
+def located(advice: str, words: str) -> str:
+    """Return advice with the words on a file system that nodes have shown, in place of those that none is known."""
+    return _UNLOCATED.sub(lambda _: words, advice) if _UNLOCATED.search(advice) else f"{advice} {words}"
+
+
 class OwnFiles(NamedTuple):
     """What a job wrote onto the full disk of a node."""
 

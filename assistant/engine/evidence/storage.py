@@ -23,6 +23,7 @@ from assistant.engine.evidence.file_systems import (
     held_elsewhere,
     holders_in_words,
     is_full,
+    located,
     mount_of,
     node_fault,
     own_files,
@@ -273,7 +274,7 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
         if full is None:
             return diagnosis
         words = full_disk_words(full, states)
-        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
+        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=located(diagnosis.advice, words))
         if first and first[0] not in full.nodes:
             return diagnosis
         fault = DiskFault.FULL
@@ -344,7 +345,7 @@ def _with_crowded(
         _restart_elsewhere(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
     )
     # where the job stays, people hear which disk it is all the same
-    return moved if moved.where != diagnosis.where else replace(moved, advice=f"{moved.advice} {words}")
+    return moved if moved.where != diagnosis.where else replace(moved, advice=located(moved.advice, words))
 
 
 def fault_of(error: str) -> DiskFault | None:
