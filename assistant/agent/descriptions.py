@@ -15,8 +15,8 @@ _OF = r"(?:['\u2019]?s|['\u2019])?"
 """What makes an account the owner: `alice's`, `alices`, `carlos'`, or nothing."""
 _PARTS = re.compile(r"[A-Za-z0-9.]+")
 SHORTEST_PART = 2
-MOST_PARTS = 2_000
-"""Parts of names that are looked for: those of the newest jobs."""
+MOST_JOBS, MOST_PARTS = 2_000, 1_000
+"""Newest jobs that a description may stand for, and parts of their names that are looked for."""
 
 
 class DescriptionReading(NamedTuple):
@@ -38,8 +38,9 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
         names: Name of each job by its id, oldest first.
         owners: Account of each job.
     """
-    parts = _parts_of(names)
-    users = sorted({user for user in owners.values() if user}, key=len, reverse=True)
+    newest = list(names.items())[-MOST_JOBS:]
+    parts = _parts_of([name for _, name in newest])
+    users = sorted({owners[job] for job, _ in newest if owners.get(job)}, key=len, reverse=True)
     user_words = "|".join(map(re.escape, users)) or r"(?!)"
     part_words = "|".join(map(re.escape, sorted(parts, key=len, reverse=True))) or r"(?!)"
     pattern = re.compile(
@@ -53,7 +54,7 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
             continue
         fitting = [
             job
-            for job, name in reversed(list(names.items()))
+            for job, name in reversed(newest)
             if (not user or owners.get(job, "").lower() == user) and (not part or part in _words_of(name))
         ]
         if fitting:
@@ -61,9 +62,9 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
     return DescriptionReading(text, ())
 
 
-def _parts_of(names: Mapping[str, str]) -> set[str]:
+def _parts_of(names: Sequence[str]) -> set[str]:
     parts: set[str] = set()
-    for name in reversed(list(names.values())):
+    for name in reversed(names):
         parts |= _words_of(name)
         if len(parts) >= MOST_PARTS:
             break

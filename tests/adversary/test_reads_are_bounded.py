@@ -32,6 +32,7 @@ ALLOWED = {
     "diagnose/learning/ranked.py": OPERATOR,
     "cli/measure/agent_bench.py": SHIPPED,
     "tui/sessions.py": OURS,
+    "tui/outside_programs.py": OURS,
     "cli/measure/bench.py": OPERATOR,
     "cli/measure/evaluate_run.py": OURS,
     "cli/measure/evaluate.py": OPERATOR,

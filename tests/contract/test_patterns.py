@@ -25,6 +25,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
     ("agent/pointers.py", "_KINDS[kind]"): "a value of a constant",
     ("agent/coverage.py", "row.line"): SHIPPED,
+    ("agent/descriptions.py", "user_words"): "accounts behind re.escape, joined above",
+    ("agent/descriptions.py", "part_words"): "parts of names behind re.escape, joined above",
     ("agent/forms.py", "words"): "literals, at the callers in the same file",
     ("diagnose/weighing/blame.py", "rank"): NUMBER,
     ("diagnose/readers/exceptions.py", "words"): SHIPPED,

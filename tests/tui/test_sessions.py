@@ -246,8 +246,9 @@ async def test_an_export_is_written_beside_and_never_over_a_file(broken: Scene, 
     async with opened(broken, talks=talks, thread="night") as (app, pilot):
         await say(pilot, f"/export {page}")
         await until(pilot, lambda: "nothing to export" in seen_text(app), "that there is nothing")
-        await say(pilot, "cordon node02")
+        await say(pilot, "cordon node03")
         await answered(pilot, 2)
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "the question")
         await say(pilot, "/deny 2 not now")
         await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 1, "the refusal")
         await say(pilot, f"/export {page}")
@@ -258,4 +259,4 @@ async def test_an_export_is_written_beside_and_never_over_a_file(broken: Scene, 
         await until(pilot, lambda: "there already" in seen_text(app), "the refusal to write over it")
     assert page.read_text() == first
     assert "deny by chat:alice (not now)" in first
-    assert "cordon node02" in first
+    assert "cordon node03" in first
