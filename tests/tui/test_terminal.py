@@ -80,7 +80,7 @@ async def test_title_and_bell_follow_what_waits(scene: Scene) -> None:
     written: list[str] = []
     async with opened(scene, settings=ChatSettings(bell=True)) as (app, pilot):
         await until(pilot, lambda: app.news._mark is not None, "the first look")
-        await until(pilot, lambda: app._signals._title == "Nightshift: nothing open", "the title")
+        await until(pilot, lambda: app._signals._title == "Nightshift: nothing is wrong", "the title")
         assert app._driver is not None
         app._driver.write = written.append  # type: ignore[method-assign, assignment]
         park(scene, "node07")

@@ -52,7 +52,7 @@ class NewsView(Static, can_focus=True):
 
     def look(self) -> None:
         """Draw the lines anew from the latest snapshot."""
-        if not self._entries or is_covered(self):
+        if not self._entries or not self.is_attached or is_covered(self):
             return
         snapshot: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
         if self._entries[0].what is SessionEntryKind.AWAY:
