@@ -10,7 +10,7 @@ import platform
 import pwd
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,16 +50,20 @@ def _account_of(name: str) -> Account:
     return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
 
-@contextmanager
-def as_account(account: Account | None) -> Iterator[None]:
+def as_account(account: Account | None) -> AbstractContextManager[None]:
     """Let this thread access files with the rights of an account, where we are root; else change nothing. May be nested.
 
     Raises:
         OwnerDenied: The kernel refused: nothing may then be read for that account.
     """
-    if account is None or os.geteuid() != 0:
-        yield
-        return
+    return _UNCHANGED if account is None or os.geteuid() != 0 else _with_rights_of(account)
+
+
+_UNCHANGED: AbstractContextManager[None] = nullcontext()
+
+
+@contextmanager
+def _with_rights_of(account: Account) -> Iterator[None]:
     library = _library()
     # of this thread: what it has inside of another `as_account` is taken up again, not root's rights
     before = library.setfsuid(-1), library.setfsgid(-1), os.getgroups()

@@ -112,7 +112,7 @@ def open_regular(path: Path | str) -> io.FileIO:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableFile(f"{path}: is {_kind(status)}, wanted is a regular file")
-            _check_owner(Path(path), status, owner)
+            _check_owner(path, status, owner)
             descriptor = _reopened(path, handle)
         finally:
             os.close(handle)
@@ -130,12 +130,12 @@ def _kind(status: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
 
 
-def _check_owner(path: Path, status: os.stat_result, owner: Account | None) -> None:
+def _check_owner(path: Path | str, status: os.stat_result, owner: Account | None) -> None:
     if owner is not None:
-        if not may_read(owner, path, status):
+        if not may_read(owner, Path(path), status):
             raise OwnerDenied(f"{path}: account {owner.name} may not read it, so it is no file of that account's job")
         return
-    link = path.lstat()
+    link = os.lstat(path)
     # as with the kernel's fs.protected_symlinks: nobody's link makes us show a file that its owner cannot
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid(), status.st_uid):
         raise OwnerDenied(f"{path}: is a link of uid {link.st_uid} to a file of uid {status.st_uid}; name the file itself")

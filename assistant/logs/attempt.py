@@ -371,7 +371,9 @@ def names_job(path: str, job: Job) -> bool:
 def _has(path: str, number: str) -> bool:
     """Tell whether a number stands in a path by itself, padded with zeros or not."""
     own = number.lstrip("0")
-    return bool(number) and any(digits.lstrip("0") == own and word.lower() in _JOB_WORDS for word, digits in _NUMBER.findall(path))
+    if not number or own not in path:
+        return False  # of nearly every number; the rest takes longer
+    return any(digits.lstrip("0") == own and word.lower() in _JOB_WORDS for word, digits in _NUMBER.findall(path))
 
 
 def _looked_at(

@@ -263,10 +263,11 @@ class MetricReader:
     def take(self, line: Line) -> None:
         """Read one line; what it says is added to `points`."""
         text = line.text
-        if self._block is None and (reading := _KNOWN_SHAPES.read(text)) is not None:
+        if self._block is None and (known := _KNOWN_SHAPES.read(line)) is not None:
+            point, rank = known
             self._setting = None
-            if self._goes_on(reading.step, reading.rank, has_loss=True):
-                self.points.append(reading.point(line.number))
+            if self._goes_on(point.step, rank, has_loss=True):
+                self.points.append(point)
             return
         if "%|" in text:
             if self._take_bar(line):

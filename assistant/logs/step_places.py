@@ -11,6 +11,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
+from assistant.logs.lines import Line
 from assistant.logs.prefix import DEFAULT_YEAR, PrefixMarks, time_in
 from assistant.records import MetricPoint
 
@@ -22,23 +23,6 @@ _ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _NAMED_BY_DIGITS = (b"H000", b"A000")
 """Names of GPUs, which are no hosts: the one place where the patterns of a prefix ask for certain digits."""
 _LENGTH = len("2026-01-05 02:00:00")
-
-
-class StepReading(NamedTuple):
-    """What a line says of a step."""
-
-    step: int
-    loss: float
-    norm: float | None
-    seconds: float | None
-    at: datetime | None
-    rank: int | None
-    batch: int | None
-    data: str
-
-    def point(self, line: int) -> MetricPoint:
-        """Return it as the point of a line."""
-        return MetricPoint(self.step, self.loss, self.norm, line, self.at, self.seconds, self.batch, data=self.data)
 
 
 class StepPlaces(NamedTuple):
@@ -61,8 +45,9 @@ class StepPlaces(NamedTuple):
     time: tuple[re.Pattern[str], int] | None
     """The pattern of another time and where it begins."""
 
-    def read(self, text: str) -> StepReading | None:
-        """Return what a line of this shape says; None where its time is none, so that all of it must be read anew."""
+    def read(self, line: Line) -> tuple[MetricPoint, int | None] | None:
+        """Return what a line of this shape says, and of which rank; None where its time is none: it must be read anew."""
+        text = line.text
         at: datetime | None = None
         if self.clock is not None:
             stamp = text[self.clock]
@@ -78,16 +63,17 @@ class StepPlaces(NamedTuple):
             at = time_in(match) if (match := pattern.match(text, begin)) is not None else None
             if at is None:
                 return None
-        return StepReading(
+        point = MetricPoint(
             int(text[self.step]),
             float(text[self.loss]),
             float(text[self.norm]) if self.norm is not None else None,
-            float(text[self.seconds]) * self.unit_s if self.seconds is not None else None,
+            line.number,
             at if at is not None and at.year != DEFAULT_YEAR else None,
-            int(text[self.rank]) if self.rank is not None else None,
+            float(text[self.seconds]) * self.unit_s if self.seconds is not None else None,
             int(text[self.batch]) if self.batch is not None else None,
-            text[self.data] if self.data is not None else "",
+            data=text[self.data] if self.data is not None else "",
         )
+        return point, int(text[self.rank]) if self.rank is not None else None
 
 
 class KnownShapes:
@@ -97,12 +83,13 @@ class KnownShapes:
         """Begin with none."""
         self._places: dict[bytes, StepPlaces] = {}
 
-    def read(self, text: str) -> StepReading | None:
-        """Return what a line says by the places of its shape; None where they are not known, or it must be read anew."""
+    def read(self, line: Line) -> tuple[MetricPoint, int | None] | None:
+        """Return the step and the rank of a line by the places of its shape; None where it must be read by all patterns."""
+        text = line.text
         if len(text) > LONGEST:
             return None
         places = self._places.get(text.encode("utf-8", "surrogatepass").translate(_ALIKE))
-        return places.read(text) if places is not None else None
+        return places.read(line) if places is not None else None
 
     def keep(self, text: str, places: StepPlaces | None) -> None:
         """Keep the places of a line for those of its shape."""

@@ -186,7 +186,9 @@ class LogFollower:
 
     def _read(self, descriptor: int) -> list[Line]:
         position = self.position
-        appended = os.pread(descriptor, self._at_most, position.offset)
+        status = os.fstat(descriptor)
+        # a byte more than there was: what is asked for is allocated, and a file may have grown meanwhile
+        appended = os.pread(descriptor, max(0, min(self._at_most, status.st_size - position.offset + 1)), position.offset)
         complete = appended.rfind(b"\n") + 1
         if not complete and len(appended) >= min(self._at_most, LONGEST_LINE):
             # no newline in sight: deliver it in pieces, whole states of what is drawn over where it is
@@ -198,7 +200,7 @@ class LogFollower:
         start = appended[:start_bytes] if not position.offset else os.pread(descriptor, start_bytes, 0)
         self.position = TailPosition(
             offset=offset,
-            inode=os.fstat(descriptor).st_ino,
+            inode=status.st_ino,
             line=position.line + len(texts),
             start=zlib.crc32(start),
             start_bytes=start_bytes,

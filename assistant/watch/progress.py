@@ -121,8 +121,10 @@ class LossTrack:
     def add(self, points: Iterable[MetricPoint]) -> Spike | None:
         """Take new points and return the spike that has lasted long enough, None while all is well or may still be."""
         for point in points:
-            if point.loss is not None:
-                self._take(point, math.nan if is_no_number(point) else point.loss)
+            loss = point.loss
+            if loss is not None:
+                usual = 0.0 < loss < math.inf  # nearly all: asked here, since a look asks it of every line
+                self._take(point, math.nan if not usual and is_no_number(point) else loss)
         if len(self._losses) > KEPT_POINTS + LEVEL:
             for series in (self._steps, self._lines, self._losses, self._norms, self._data):
                 del series[:-KEPT_POINTS]
@@ -140,7 +142,8 @@ class LossTrack:
         norm = point.grad_norm if point.grad_norm is not None else NO_NORM
         self._norms.append(norm)
         self._no_gradients = self._no_gradients + 1 if math.isnan(norm) else 0
-        newest = sorted(self._losses[-SMOOTH:])
+        newest = self._losses[-SMOOTH:].tolist()
+        newest.sort()
         usual = newest[SMOOTH // 2] if len(newest) == SMOOTH else median(newest)
         if len(newest) == SMOOTH and math.isfinite(usual):
             self._best = min(self._best, usual)

@@ -450,9 +450,9 @@ def view_of(job: Job, limits: ViewLimits, *, metrics: bool, before: TailPosition
 
 def _of_earlier_attempt(job: Job, path: Path, status: stat_result) -> bool:
     """Tell whether a file was last written before the attempt began."""
-    if not job.dated_logs or job.started is None or (job.attempt == 0 and names_job(str(path), job)):
+    if not job.dated_logs or job.started is None or status.st_mtime >= job.started.timestamp():
         return False
-    return datetime.fromtimestamp(status.st_mtime, UTC) < job.started
+    return job.attempt > 0 or not names_job(str(path), job)
 
 
 def _follow(path: Path, job: Job) -> LogFollower | None:

@@ -45,7 +45,7 @@ LINES = (
 class NoShapes(KnownShapes):
     """Shapes of which none is kept."""
 
-    def read(self, text: str) -> None:
+    def read(self, line: Line) -> None:
         """Know no line."""
 
 
@@ -87,22 +87,23 @@ def test_a_line_read_first_teaches_nothing_wrong(line: str) -> None:
 def test_lines_of_one_shape_are_read_by_places() -> None:
     shapes = KnownShapes()
     points_of([LINES[0]], shapes)
-    reading = shapes.read(with_digits(LINES[0], "1"))
-    assert reading is not None
-    assert (reading.step, reading.batch, reading.loss) == (11, 1111, 1.111111e11)
+    known = shapes.read(Line(7, with_digits(LINES[0], "1")))
+    assert known is not None
+    point, _ = known
+    assert (point.step, point.batch, point.loss, point.line) == (11, 1111, 1.111111e11, 7)
 
 
 def test_a_date_of_no_calendar_is_read_anew() -> None:
     shapes = KnownShapes()
     points_of([LINES[1]], shapes)
-    assert shapes.read(LINES[1].replace("01-05", "13-05")) is None
-    assert shapes.read(LINES[1].replace("02:00:07", "24:00:00")) is None
+    assert shapes.read(Line(1, LINES[1].replace("01-05", "13-05"))) is None
+    assert shapes.read(Line(1, LINES[1].replace("02:00:07", "24:00:00"))) is None
 
 
 def test_few_shapes_and_no_long_lines_are_kept() -> None:
     shapes = KnownShapes()
     points_of([f"{'x' * LONGEST} step 1 loss 2.5"], shapes)
-    assert shapes.read(f"{'x' * LONGEST} step 1 loss 2.5") is None
+    assert shapes.read(Line(1, f"{'x' * LONGEST} step 1 loss 2.5")) is None
     points_of([f"{'x' * (number % 97)}{'y' * (number // 97)} step {number} loss 2.5" for number in range(MOST + 10)], shapes)
     assert len(shapes._places) <= MOST
 

@@ -288,13 +288,17 @@ class StuckJobs:
         Raises:
             Fenced: Another watch leads.
         """
-        pending = {(job.id, job.attempt): job for job in jobs if job.state is JobState.PENDING}
-        self.since = {key: since for key, since in self.since.items() if key in pending and patience_with(pending[key]) is not None}
-        self.free = {key for key in self.free if key in pending}
-        for key, job in pending.items():
-            if patience_with(job) is None:
-                self.free.add(key)
-                continue
+        free: set[tuple[str, int]] = set()
+        impatient: dict[tuple[str, int], Job] = {}
+        for job in jobs:
+            if job.state is JobState.PENDING:
+                if patience_with(job) is None:
+                    free.add((job.id, job.attempt))
+                else:
+                    impatient[job.id, job.attempt] = job
+        self.since = {key: since for key, since in self.since.items() if key in impatient}
+        self.free = free | (self.free & impatient.keys())
+        for key, job in impatient.items():
             try:
                 self._judge(engine, job, key)
             except Fenced:

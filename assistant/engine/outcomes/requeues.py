@@ -164,8 +164,10 @@ class RequeueRecords:
         now = engine.clock.now()
         visible = {job.id: job for job in jobs if "+" not in job.id or job.id.endswith("+0")}
         for job in visible.values():
+            before = self.attempts.get(job.id)
+            if before is None and not job.attempt and job.state is not JobState.RUNNING:
+                continue  # nearly all of a long queue
             try:
-                before = self.attempts.get(job.id)
                 if before is not None and job.attempt > before.job.attempt and job.name == before.job.name:
                     self.open_costs[job.id, job.attempt] = _recorded(engine, before, job)
                 if job.attempt and not job.held and job.state is not JobState.PENDING:
