@@ -138,7 +138,8 @@ def main() -> int:
         costs.append(cost)
         print(
             f"first look over {options.jobs:,} jobs: {cost.cpu_s:.1f} s of CPU, {cost.wall_s:.1f} s, {cost.opened} incidents "
-            f"opened of {options.failed}; the next look {cost.again_s:.1f} s of CPU, {cost.again} opened; {cost.peak_mb:.0f} MB at most",
+            f"opened of {options.failed}; the next look {cost.again_s:.1f} s of CPU, {cost.again} opened; "
+            f"{cost.peak_mb:.0f} MB at most",
             flush=True,
         )
     cpu_s, peak_mb = min(cost.cpu_s for cost in costs), max(cost.peak_mb for cost in costs)

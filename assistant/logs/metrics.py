@@ -263,8 +263,8 @@ class MetricReader:
     def take(self, line: Line) -> None:
         """Read one line; what it says is added to `points`."""
         text = line.text
-        if self._block is None and (known := _KNOWN_SHAPES.read(line)) is not None:
-            point, rank = known
+        if self._block is None and (reading := _KNOWN_SHAPES.read(line)) is not None:
+            point, rank = reading
             self._setting = None
             if self._goes_on(point.step, rank, has_loss=True):
                 self.points.append(point)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
-from functools import lru_cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -339,21 +339,12 @@ class Job:
     @property
     def held(self) -> bool:
         """Whether it waits until somebody releases it."""
-        return self.state is JobState.PENDING and _holds(self.reason)
+        return self.state is JobState.PENDING and (self.reason.startswith(HELD_REASON) or self.requeued_held)
 
     @property
     def requeued_held(self) -> bool:
         """Whether it was queued again under its own id and waits until somebody releases it."""
-        return self.state is JobState.PENDING and _holds_requeued(self.reason)
-
-
-@lru_cache(maxsize=1024)
-def _holds(reason: str) -> bool:
-    return reason.startswith(HELD_REASON) or _holds_requeued(reason)
-
-
-def _holds_requeued(reason: str) -> bool:
-    return reason.replace("_", " ") == REQUEUED_HELD
+        return self.state is JobState.PENDING and self.reason.replace("_", " ") == REQUEUED_HELD
 
 
 def partition_names(text: str) -> tuple[str, ...]:

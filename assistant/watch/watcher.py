@@ -210,7 +210,7 @@ class Watcher:
             raise
         if self._blind:
             self._blind, self._trusted_from = False, self._clock.now() + BACK_S
-        self.held_jobs = tuple(job for job in jobs if job.held)
+        self.held_jobs = tuple(job for job in jobs if job.state is JobState.PENDING and job.held)
         self.jobs = jobs
         return jobs
 
