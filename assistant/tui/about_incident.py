@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from assistant.content.playbooks import REFERENCE, Playbook, PlaybookLimits, Step, Verify
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk
-from assistant.recover.directives import Budget
 from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
 from assistant.tooling import found
@@ -25,6 +24,7 @@ from assistant.tui.snapshot import IncidentEntry
 if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.engine.report import Moment, Times
+    from assistant.recover.directives import Budget
 
 
 MOST_CALLS = 5_000

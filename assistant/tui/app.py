@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App
@@ -36,11 +36,13 @@ from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSna
 from assistant.tui.store_reading import read_store
 from assistant.tui.talk import Talk
 from assistant.tui.terminal import TerminalSignals, title_of
-from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.filtering import FilteredList
 from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.rows import Rows
 from assistant.tui.widgets.tables import Completion
+
+if TYPE_CHECKING:
+    from assistant.tui.widgets.exchange import Options, ProposalCard
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""

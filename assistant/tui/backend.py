@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from assistant.engine.reconciliation import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.overall_state import longest_gap
 from assistant.ports import Clock
@@ -172,6 +172,7 @@ class ChatBackend:
         with self._engine_lock:
             if self._engine is None:
                 self._engine = self._starts.engine()
+                import_module("assistant.tui.widgets.exchange")  # here, and not while the first question is typed
                 self._store_file = StoreFile(self._engine.store.path)
                 self._playbooks = self._engine.playbooks
             return self._engine
@@ -335,6 +336,8 @@ class ChatBackend:
             text = f"approval {approval} was not answered: it is about another command now; look at it again"
             self._tell(ApprovalSettled(approval, won=False, text=text, waits=True))
             return
+        from assistant.engine.reconciliation import outlives_incident  # brings the watch along: not before the first paint
+
         digest = (approval_shown.approval.digest or None) if approval_shown is not None else None
         try:
             won = engine.store.answer(approval, verdict, self.by, why=why, digest=digest)

@@ -17,7 +17,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Footer, Input, Markdown, Static
+from textual.widgets import Footer, Input, Static
 
 from assistant.content.playbooks import Playbook, Step, Verify
 from assistant.display import block, file_stem, line
@@ -190,6 +190,8 @@ class ReportScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the page."""
+        from textual.widgets import Markdown
+
         yield Input(id="report-path")
         with VerticalScroll(id="report", can_focus=True):
             yield Markdown(self.text, open_links=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -17,8 +18,10 @@ from assistant.records import JobState
 from assistant.tui.frame import MUTED, Plain, is_covered, link
 from assistant.tui.sessions import ANNOUNCED, SessionEntry, SessionEntryKind
 from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
-from assistant.tui.widgets.exchange import Exchange, Options
 from assistant.tui.words import agent_sentence
+
+if TYPE_CHECKING:
+    from assistant.tui.widgets.exchange import Exchange
 
 INTRODUCTION = "Nightshift finds out why training jobs fail and brings them back."
 
@@ -45,6 +48,8 @@ class Welcome(Static):
 
     def action_ask(self, place: int) -> None:
         """Ask one of the examples."""
+        from assistant.tui.widgets.exchange import Options
+
         self.post_message(Options.OptionClicked(self.examples[place]))
 
     def look(self) -> None:
@@ -249,6 +254,8 @@ class Conversation(VerticalScroll):
         )
 
     async def _begin(self, number: int, text: str, next_exchange: Exchange | None = None) -> Exchange:
+        from assistant.tui.widgets.exchange import Exchange  # brings Markdown along: not before the first paint
+
         self._exchanges[number] = exchange = Exchange(number, text)
         await self.mount(exchange, before=next_exchange)
         return exchange
