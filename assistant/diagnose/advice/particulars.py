@@ -45,7 +45,14 @@ from assistant.diagnose.advice.path_state import NO_STATE, path_state
 from assistant.diagnose.advice.premises import system_refusal
 from assistant.diagnose.advice.raising_place import LONG_WORDS, REPEATED, SHOWN_OF_MESSAGE, raising_place
 from assistant.diagnose.advice.sentences import joined
-from assistant.diagnose.advice.shown_beside import came_again, handed_over_as, killed_command, last_words_of_program, zero_size
+from assistant.diagnose.advice.shown_beside import (
+    came_again,
+    handed_over_as,
+    killed_command,
+    last_words_of_program,
+    same_of_others,
+    zero_size,
+)
 from assistant.diagnose.advice.standing import (
     end_account,
     last_words,
@@ -239,7 +246,7 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
     if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
         sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
-    line = without_gpu(facts, cited.line)
+    line = without_gpu(facts, cited.line) if diagnosis.reason != "cuda_error" else None
     if line is not None and f"job.log:{line.number}" not in advice:
         text = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
         sentences.append(f"It ran without a GPU (job.log:{line.number}: {text}).")
@@ -256,6 +263,8 @@ def _shown_beside(diagnosis: Diagnosis, cited: Citation, advice: str, facts: Fac
             yield f"It was called by {calls}."
     if (bare_crash(cited, facts) or diagnosis.reason == "zero_division_error") and (size := zero_size(cited, facts)):
         yield size
+    if diagnosis.reason in _OF_PATHS and (others := same_of_others(cited, facts)):
+        yield others
     named = _ABSOLUTE.search(" ".join(message_of(cited, facts)[:2]))
     if named is not None and (argument := handed_over_as(cited, named[0], facts)) and argument not in advice:
         yield argument

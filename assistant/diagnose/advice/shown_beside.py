@@ -51,6 +51,7 @@ _UNFORESEEN = re.compile(
 )
 """How programmers mark a branch that they took for impossible."""
 _COLOURS = re.compile(r"\x1b?\[[\d;]{0,8}m")
+_PATH = re.compile(r"(?<![\w./])/[\w.@+=~-]+(?:/[\w.@+=~-]+)+(?<!\.)")
 _ARGUMENTS = re.compile(r"(?:^|[\s>$+])(?P<program>(?:[\w.@~+-]*/)*[\w.+-]{2,80})(?P<arguments>(?: +\S{1,400}){1,40})\s*$")
 
 
@@ -133,6 +134,30 @@ def _plain(text: str, facts: Facts) -> str:
 
 def _key(text: str) -> str:
     return _NUMBER.sub("0", text.strip())[:LENGTH_OF_KEY]
+
+
+def same_of_others(cited: Citation, facts: Facts) -> str:
+    """Return of which other files the log says the same as the cited line; empty where of none."""
+    if cited.file != "job.log":
+        return ""
+    own = _PATH.findall(cited.text[:MOST_OF_LINE])
+    form = _PATH.sub("/", _plain(cited.text, facts))
+    if len(own) != 1 or len(form) < SHORTEST_KEY:
+        return ""
+    others: dict[str, int] = {}
+    for line in facts.lines:
+        if line.number == cited.line or facts.before_leg(line.number) or len(line.text) > MOST_OF_LINE or "/" not in line.text:
+            continue
+        paths = _PATH.findall(line.text)
+        if len(paths) == 1 and paths != own and _PATH.sub("/", _plain(line.text, facts)) == form:
+            others.setdefault(paths[0], line.number)
+    if not others:
+        return ""
+    folder = own[0].rpartition("/")[0]
+    where = f", all in {folder}" if folder and all(path.rpartition("/")[0] == folder for path in others) else ""
+    listed = ", ".join(f"{path.rpartition('/')[2]} (job.log:{number})" for path, number in [*others.items()][:MOST_PLACES])
+    more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
+    return f"The same is said of {len(others)} other file{'s' if len(others) > 1 else ''}{where}: {listed}{more}."
 
 
 def last_words_of_program(facts: Facts) -> str:
