@@ -1,7 +1,7 @@
 """Ask the entries of knowledge/advice/ what the cited lines of a case want changed, and give only what the case bears out.
 
 Those lines that show where they were raised are asked first. Where a service answered, and what is cited came while that was
-handled, its answer is asked before all. Lines of an earlier attempt in the same log fill nothing.
+handled, its answer is asked as well. Lines of an earlier attempt in the same log fill nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advic
     )
     asked = by_origin(diagnosis, facts)
     answer = answer_of_service(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
-    for cited, origin in [*([(answer, origin_of(answer, facts))] if answer is not None else []), *asked]:
+    for cited, origin in [*asked, *([(answer, origin_of(answer, facts))] if answer is not None else [])]:
         if by_kernel and cited.file != KERNEL:
             continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)

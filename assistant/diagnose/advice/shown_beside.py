@@ -18,7 +18,7 @@ from assistant.records import Citation
 
 MOST_OF_LINE, SHOWN = 400, 160
 LINES_BEFORE, LINES_BEHIND = 40, 40
-LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 3
+LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 2
 SHORTEST_KEY, LENGTH_OF_KEY = 20, 40
 """Characters by which two lines are taken for the same but for their numbers."""
 _KILLED = re.compile(
@@ -37,6 +37,9 @@ _ZERO = re.compile(
     re.IGNORECASE,
 )
 """A number of things, or an extent, that is printed as 0."""
+_FAILS = re.compile(r"rror\b|ERROR|[Ff]ail|Exception|Traceback|WARN|[Rr]etry|refused|timed? ?out")
+_TRIES = re.compile(r"\b[Rr]etr(?:y|ies|ying)|\b(?:[Aa]ttempt|[Tt]ry) #?\d")
+"""Of a program that tries by itself again."""
 _NUMBER = re.compile(r"\d+")
 _LAUNCHER = re.compile(
     r"^(?:srun|slurmstepd|mpirun|mpiexec|prun|prterun|orterun|jsrun|aprun|torchrun|salloc): |^\d+ total processes killed|^-{5,}"
@@ -112,11 +115,21 @@ def came_again(cited: Citation, facts: Facts) -> str:
     """Return that a request failed several times in a program that went on behind each; empty where it did not."""
     if cited.file != "job.log":
         return ""
-    key = _key(facts.streams.body(cited.text).text)
-    texts = ((line, _key(facts.streams.body(line.text).text)) for line in facts.lines if not facts.before_leg(line.number))
-    lines = [line for line, words in texts if words == key]
-    apart = [line for at, line in enumerate(lines) if not at or line.number > lines[at - 1].number + LINES_APART]
-    if len(key) < SHORTEST_KEY or len(apart) < LEAST_OFTEN or any(e.first <= cited.line <= e.last for e in facts.episodes):
+    stream, key = facts.streams.body(cited.text).stream, _key(facts.streams.body(cited.text).text)
+    if len(key) < SHORTEST_KEY or _TRIES.search(cited.text) or any(e.first <= cited.line <= e.last for e in facts.episodes):
+        return ""
+    apart: list[Line] = []
+    between = 0
+    for line in facts.lines:
+        body = facts.streams.body(line.text)
+        if facts.before_leg(line.number) or body.stream != stream:
+            continue
+        if _key(body.text) == key:
+            apart = [*apart, line] if not apart or between >= LINES_APART else apart
+            between = 0
+        elif not _FAILS.search(line.text[:MOST_OF_LINE]) and len(_WORDS.findall(line.text[:MOST_OF_LINE])) > 1:
+            between += 1
+    if len(apart) < LEAST_OFTEN:
         return ""
     listed = ", ".join(f"job.log:{line.number}" for line in apart[:MOST_PLACES])
     more = f" and {len(apart) - MOST_PLACES} more" if len(apart) > MOST_PLACES else ""

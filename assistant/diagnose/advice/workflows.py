@@ -233,8 +233,9 @@ def _jobs(cited: Citation, block: Sequence[str], facts: Facts) -> list[str]:
 def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
     """Return what the block around a cited line of a workflow tells of its rule."""
     around = facts.between(max(1, cited.line - LINES_ABOVE), cited.line + MOST_OF_BLOCK)
-    ends = next((at for at, line in enumerate(around) if line.number > cited.line and _BLOCK_ENDS.match(line.text)), len(around))
-    around = around[: max(ends + 2, LINES_ABOVE + LINES_OF_BLOCK if ends == len(around) else 0)]
+    ends = (line.number for line in around if line.number > cited.line and _BLOCK_ENDS.match(line.text))
+    last = next(ends, cited.line + LINES_OF_BLOCK - 1) + 1
+    around = [line for line in around if line.number <= last]
     after = [line for line in around if line.number >= cited.line]
     texts = [cited.text, *(line.text for line in after[1:6]), *(line.text for line in reversed(around) if line.number < cited.line)]
     name_match = next((match for text in texts if (match := _NAME.search(text[:MOST_OF_LINE])) is not None), None)

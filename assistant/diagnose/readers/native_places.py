@@ -15,6 +15,11 @@ from assistant.records import Citation
 
 LINES_AROUND, MOST_OF_LINE = 4, 600
 _ENDS = r"c|cc|cpp|cxx|cu|cuh|h|hpp|f|f90|F90|f95|F|for|fpp|m|R|r|jl|pl|pm|rs|go|nf|groovy|lua|sh|js|ts"
+_OWN = r"/(?:home|[Uu]sers?|u|work|scratch|data|lustre|gpfs|global|projects?|storage|mnt|media|cluster|nfs|ceph)\d{0,3}"
+    r"/(?:[\w.@+~-]{1,80}/){1,12}"
+"""Folders in which people have their own code; a bare name or any other folder may be the source of a library."""
+_BUILT = re.compile(r"conda-bld|feedstock|/build/|pytorch|tensorflow|/aten/|/c10/|/external/|jenkins", re.IGNORECASE)
+"""Parts of paths at which the makers of a library built it."""
 _FORMS = (
     re.compile(r"\bfile: ?(?P<file>/?\S{1,300}) (?P<function>[\w:.~]{1,120}) line: ?(?P<line>\d{1,7})"),
     re.compile(r"\bAt line (?P<line>\d{1,7}) of file (?P<file>\S{1,300})"),
@@ -22,10 +27,10 @@ _FORMS = (
     re.compile(rf"\bin file [\"']?(?P<file>\S{{1,300}}?\.(?:{_ENDS}))[\"']?,? (?:at |on )?line (?P<line>\d{{1,7}})"),
     re.compile(r"^Error in (?:==> )?(?P<file>[\w./>-]{1,200}) \(line (?P<line>\d{1,7})\)"),
     re.compile(
-        rf"(?<![\w/.-])(?P<file>(?:[\w.@+~-]{{0,80}}/){{0,12}}[\w.+-]{{1,80}}\.(?:{_ENDS}))[:(](?P<line>\d{{1,7}})\)?"
+        rf"(?<![\w/.-])(?P<file>{_OWN}[\w.+-]{{1,80}}\.(?:{_ENDS}))[:(](?P<line>\d{{1,7}})\)?"
         r"(?:: (?P<function>[A-Za-z_][\w:<>~ ,*&]{0,160}?\([^()]{0,160}\))?|[,:) ]|$)"
     ),
-    re.compile(rf"(?P<file>(?:[\w.@+~-]{{0,80}}/){{0,12}}[\w.+-]{{1,80}}\.(?:{_ENDS}))[ ,]+(?:line )?(?P<line>\d{{1,7}})\s*$"),
+    re.compile(rf"(?P<file>{_OWN}[\w.+-]{{1,80}}\.(?:{_ENDS}))[ ,]+(?:line )?(?P<line>\d{{1,7}})\s*$"),
 )
 """Of the runtimes of NVIDIA and GNU Fortran, Perl, many programs, MATLAB, C's assert and macros around calls of CUDA."""
 _FIELDS = (
@@ -85,7 +90,7 @@ def _in_line(text: str) -> NativePlace | None:
         return None
     for pattern in _FORMS:
         match = pattern.search(text)
-        if match is not None and int(match["line"]) and not LIBRARY.search(match["file"]) and "://" not in text:
+        if match is not None and int(match["line"]) and not LIBRARY.search(match["file"]) and not _BUILT.search(match["file"]):
             return NativePlace(match["file"], int(match["line"]), (match.groupdict().get("function") or "").strip())
     return None
 
