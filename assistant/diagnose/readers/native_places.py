@@ -15,8 +15,10 @@ from assistant.records import Citation
 
 LINES_AROUND, MOST_OF_LINE = 4, 600
 _ENDS = r"c|cc|cpp|cxx|cu|cuh|h|hpp|f|f90|F90|f95|F|for|fpp|m|R|r|jl|pl|pm|rs|go|nf|groovy|lua|sh|js|ts"
-_OWN = r"/(?:home|[Uu]sers?|u|work|scratch|data|lustre|gpfs|global|projects?|storage|mnt|media|cluster|nfs|ceph)\d{0,3}"
+_OWN = (
+    r"/(?:home|[Uu]sers?|u|work|scratch|data|lustre|gpfs|global|projects?|storage|mnt|media|cluster|nfs|ceph)\d{0,3}"
     r"/(?:[\w.@+~-]{1,80}/){1,12}"
+)
 """Folders in which people have their own code; a bare name or any other folder may be the source of a library."""
 _BUILT = re.compile(r"conda-bld|feedstock|/build/|pytorch|tensorflow|/aten/|/c10/|/external/|jenkins", re.IGNORECASE)
 """Parts of paths at which the makers of a library built it."""
