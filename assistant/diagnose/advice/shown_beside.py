@@ -15,9 +15,11 @@ from assistant.diagnose.readers.native_places import native_place
 from assistant.diagnose.weighing.first_failure import OWN_WORDS
 from assistant.logs.lines import Line
 from assistant.records import Citation
+from assistant.redact import redact
 
 MOST_OF_LINE, SHOWN = 400, 160
 LINES_BEFORE, LINES_BEHIND = 40, 40
+SHORTEST_NAME = 4
 LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 2
 SHORTEST_KEY, LENGTH_OF_KEY = 20, 40
 """Characters by which two lines are taken for the same but for their numbers."""
@@ -55,7 +57,12 @@ _UNFORESEEN = re.compile(
 """How programmers mark a branch that they took for impossible."""
 _COLOURS = re.compile(r"\x1b?\[[\d;]{0,8}m")
 _PATH = re.compile(r"(?<![\w./])/[\w.@+=~-]+(?:/[\w.@+=~-]+)+(?<!\.)")
-_ARGUMENTS = re.compile(r"(?:^|[\s>$+])(?P<program>(?:[\w.@~+-]*/)*[\w.+-]{2,80})(?P<arguments>(?: +\S{1,400}){1,40})\s*$")
+_ARGUMENTS = re.compile(
+    r"^\s*(?P<prompt>[$+>]{1,3} +)?(?P<launcher>(?:"
+    r"(?:srun|mpirun|mpiexec|python3?|bash|sh|time|nohup|exec|Rscript|perl)(?: +-\S+)* +){0,3})"
+    r"(?P<program>(?:[\w.@~+-]*/)*[\w+-]{2,80}(?:\.(?:py|sh|run|exe|R|pl|jl|out|x|bin))?)(?P<arguments>(?: +\S{1,400}){1,40})\s*$"
+)
+"""A command as scripts, schedulers and shells print it before they run it."""
 
 
 def killed_command(cited: Citation, facts: Facts) -> str:
@@ -73,7 +80,7 @@ def killed_command(cited: Citation, facts: Facts) -> str:
     sentences: list[str] = []
     if ended is not None:
         number, match = ended
-        command = cut(" ".join(match["command"].split()), SHOWN)
+        command = cut(redact(" ".join(match["command"].split())), SHOWN)
         sentences.append(f"What was ended is `{command}`, of line {match['line']} of its script (job.log:{number}).")
     if last is not None:
         text = cut(facts.streams.body(last.text).text.strip(), SHOWN).rstrip(".")
@@ -199,19 +206,21 @@ def last_words_of_program(facts: Facts) -> str:
 def handed_over_as(cited: Citation, path: str, facts: Facts) -> str:
     """Return which argument of the printed command line a refused file was, and which other one has its name; empty without one."""
     name = path.rstrip("/").rpartition("/")[2]
-    if len(name) < 4:
+    if len(name) < SHORTEST_NAME:
         return ""
     for line in facts.lines:
         if line.number >= cited.line:
             break
-        match = _ARGUMENTS.search(line.text[: 4 * MOST_OF_LINE]) if path in line.text else None
-        if match is None or path == match["program"]:
+        match = _ARGUMENTS.match(line.text[: 4 * MOST_OF_LINE]) if path in line.text else None
+        if match is None or not (match["prompt"] or match["launcher"] or "/" in match["program"]):
             continue
         arguments = match["arguments"].split()
         at = next((at for at, argument in enumerate(arguments, 1) if argument.strip("'\"") == path), 0)
-        if not at or ("." in match["program"][-4:] and match["program"].endswith(":")):
+        if not at:
             continue
+        option = arguments[at - 2] if at > 1 else ""
+        place = option if option.startswith("-") and "=" not in option else f"argument {at}"
         others = [other for other, argument in enumerate(arguments, 1) if other != at and argument.rstrip("/").endswith(f"/{name}")]
         twin = f", and argument {others[0]} has the same name: see whether they are meant to be two kinds of file" if others else ""
-        return f"It was handed to {match['program'].rpartition('/')[2]} as argument {at} (job.log:{line.number}){twin}."
+        return f"It was handed to {match['program'].rpartition('/')[2]} as {place} (job.log:{line.number}){twin}."
     return ""
