@@ -28,7 +28,7 @@ KERNEL = "dmesg.log"
 """What the kernels of the job's nodes said."""
 
 
-class Words(NamedTuple):
+class EntryWords(NamedTuple):
     """What advice says, and what else has to be said beside it."""
 
     text: str
@@ -42,16 +42,16 @@ class Words(NamedTuple):
     """Whether it has read what stands around the cited line, so that no other line has to be quoted."""
 
 
-def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> Words | None:
+def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> EntryWords | None:
     """Return what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if diagnosis.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
     by_kernel = diagnosis.action is Action.CORDON_AND_RESTART and any(
         cited.file == KERNEL and cited.role == "root" for cited in diagnosis.root_cause
     )
-    asked = by_origin(diagnosis, facts)
+    cited_lines = by_origin(diagnosis, facts)
     answer = answer_of_service(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
-    for cited, origin in [*asked, *([(answer, origin_of(answer, facts))] if answer is not None else [])]:
+    for cited, origin in [*cited_lines, *([(answer, origin_of(answer, facts))] if answer is not None else [])]:
         if by_kernel and cited.file != KERNEL:
             continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)
@@ -60,7 +60,7 @@ def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advic
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
                 if (text := entry.fill(line, near, slots)) and (text := borne_out(text, cited, facts)):
-                    return Words(text, entry.whole, entry.wall, entry.quiet, entry.complete)
+                    return EntryWords(text, entry.whole, entry.wall, entry.quiet, entry.complete)
     return None
 
 

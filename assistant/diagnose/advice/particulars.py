@@ -21,7 +21,7 @@ from assistant.diagnose.advice.drivers import driver_account, without_device
 from assistant.diagnose.advice.endpoints import general_account
 from assistant.diagnose.advice.entry_words import (
     MESSAGE_LINES,
-    Words,
+    EntryWords,
     by_origin,
     of_last_failure,
     switched_off_before_end,
@@ -141,17 +141,17 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     words = quoted or _by_reason(diagnosis, facts, entries, program) or words_of_entries(diagnosis, facts, entries, program)
     about_path = diagnosis.reason in OF_SERVICES | _OF_PATHS and diagnosis.root_cause
     if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
-        words = Words(url, wall=True, complete=True)
+        words = EntryWords(url, wall=True, complete=True)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
-        words = Words(words.text if words is not None else "", wall=True)
+        words = EntryWords(words.text if words is not None else "", wall=True)
     action = action_of(diagnosis, facts, wall=words is not None and words.wall, quiet=words is not None and words.quiet)
     if action is not diagnosis.action:
         diagnosis = replace(diagnosis, action=action)
         deed = DEEDS[action]
-    again = came_again(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_REQUESTS and diagnosis.root_cause else ""
-    if again:
-        words = Words(" ".join(filter(None, (again, words.text if words is not None else ""))), whole=True, complete=True)
+    repeats = came_again(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_REQUESTS and diagnosis.root_cause else ""
+    if repeats:
+        words = EntryWords(" ".join(filter(None, (repeats, words.text if words is not None else ""))), whole=True, complete=True)
     if diagnosis.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     over = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
@@ -263,10 +263,10 @@ def _shown_beside(diagnosis: Diagnosis, cited: Citation, advice: str, facts: Fac
             yield f"It was called by {calls}."
     if (bare_crash(cited, facts) or diagnosis.reason == "zero_division_error") and (size := zero_size(cited, facts)):
         yield size
-    if diagnosis.reason in _OF_PATHS and (others := same_of_others(cited, facts)):
-        yield others
-    named = _ABSOLUTE.search(" ".join(message_of(cited, facts)[:2]))
-    if named is not None and (argument := handed_over_as(cited, named[0], facts)) and argument not in advice:
+    if diagnosis.reason in _OF_PATHS and (same := same_of_others(cited, facts)):
+        yield same
+    path = _ABSOLUTE.search(" ".join(message_of(cited, facts)[:2]))
+    if path is not None and (argument := handed_over_as(cited, path[0], facts)) and argument not in advice:
         yield argument
 
 
@@ -288,18 +288,18 @@ def _of_command(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], p
     return f"{account} {words.text}" if words is not None else ""
 
 
-def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> Words | None:
+def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> EntryWords | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
         account, wall = driver_account(cited, facts)
         if account:
-            return Words(account, whole=not wall and not diagnosis.nodes, wall=wall)
+            return EntryWords(account, whole=not wall and not diagnosis.nodes, wall=wall)
     for cited in diagnosis.root_cause[:2]:
         crash, wall = crash_account(cited, facts)
         if not crash and (account := _of_command(diagnosis, facts, entries, program)):
-            return Words(account, wall=True, complete=True)
+            return EntryWords(account, wall=True, complete=True)
         if account := crash or build_account(cited, facts) or workflow_account(cited, facts):
-            return Words(account, wall=wall or not crash, complete=True)
+            return EntryWords(account, wall=wall or not crash, complete=True)
     text, by_itself = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
@@ -317,7 +317,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
     for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
     early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
-    return Words(text, wall=early or by_itself, complete=by_itself) if text else None
+    return EntryWords(text, wall=early or by_itself, complete=by_itself) if text else None
 
 
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:

@@ -57,12 +57,12 @@ ANSWERED = re.compile(
 class _Program(NamedTuple):
     spoken: re.Pattern[str]
     """How advice names it."""
-    shown: re.Pattern[str]
+    evidence: re.Pattern[str]
     """What of it any log of it shows, in letters of either case."""
 
 
-def _program(spoken: str, shown: str = "") -> _Program:
-    return _Program(re.compile(rf"(?<![\w/.-])(?:{spoken})(?![\w-])"), re.compile(shown or spoken, re.IGNORECASE))
+def _program(spoken: str, evidence: str = "") -> _Program:
+    return _Program(re.compile(rf"(?<![\w/.-])(?:{spoken})(?![\w-])"), re.compile(evidence or spoken, re.IGNORECASE))
 
 
 _PROGRAMS = (
@@ -128,8 +128,8 @@ def _refused(sentence: str, cited: Citation, facts: Facts) -> bool:
 
 def _shows(program: _Program, cited: Citation, facts: Facts) -> bool:
     texts: Iterable[str] = (cited.text, *(line.text[:MOST_OF_LINE] for lines in (facts.lines, facts.scheduler) for line in lines))
-    scheduled = facts.case.job is not None and program.shown.search("slurm") is not None
-    return scheduled or any(program.shown.search(text) for text in texts)
+    scheduled = facts.case.job is not None and program.evidence.search("slurm") is not None
+    return scheduled or any(program.evidence.search(text) for text in texts)
 
 
 def system_refusal(cited: Citation) -> str:

@@ -9,7 +9,7 @@ import re
 
 from assistant.diagnose.advice.decisive import filled_fields
 from assistant.diagnose.advice.demands import demand_of
-from assistant.diagnose.advice.entry_words import MESSAGE_LINES, Words, by_origin
+from assistant.diagnose.advice.entry_words import MESSAGE_LINES, EntryWords, by_origin
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import LIBRARY, Origin, message_of, origin_of, raised_at, source_of
@@ -22,7 +22,7 @@ _STOP_LEFT = re.compile(
     re.IGNORECASE,
 )
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
-"""Words of errors that show at whatever call comes next."""
+"""EntryWords of errors that show at whatever call comes next."""
 OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
 _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
 """Packages by which a program asks a service."""
@@ -38,10 +38,10 @@ _ANNOUNCING = re.compile(
     r"(?:(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]{0,3}){1,3}$"
 )
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
-"""Words by which a message complains, and not of what."""
+"""EntryWords by which a message complains, and not of what."""
 
 
-def raising_place(diagnosis: Diagnosis, facts: Facts, words: Words | None) -> str:
+def raising_place(diagnosis: Diagnosis, facts: Facts, words: EntryWords | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if diagnosis.reason == "cuda_error" and not diagnosis.nodes and diagnosis.root_cause:
         return _noticed_at(diagnosis.root_cause[0], words, facts)
@@ -83,7 +83,7 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     return f"{sentence}{called}{f', `{source}`' if source else ''}."
 
 
-def _asked_at(diagnosis: Diagnosis, facts: Facts, words: Words | None) -> str:
+def _asked_at(diagnosis: Diagnosis, facts: Facts, words: EntryWords | None) -> str:
     """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
     origin = by_origin(diagnosis, facts)[0][1]
     asks = origin is not None and (origin.library in _HTTP or diagnosis.reason not in OF_SERVICES)
@@ -114,7 +114,7 @@ def _place_of(origin: Origin) -> str:
     return origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
 
 
-def _noticed_at(cited: Citation, words: Words | None, facts: Facts) -> str:
+def _noticed_at(cited: Citation, words: EntryWords | None, facts: Facts) -> str:
     """Return the job's own call at which a device error showed: the kernel that made it is that call's, or of one before."""
     origin = origin_of(cited, facts)
     if origin is None or not origin.own or (words is not None and origin.place in words.text):

@@ -17,7 +17,7 @@ from assistant.logs.lines import Line
 from assistant.records import Citation
 from assistant.redact import redact
 
-MOST_OF_LINE, SHOWN = 400, 160
+MOST_OF_LINE, MOST_SHOWN = 400, 160
 LINES_BEFORE, LINES_BEHIND = 40, 40
 SHORTEST_NAME = 4
 LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 2
@@ -80,10 +80,10 @@ def killed_command(cited: Citation, facts: Facts) -> str:
     sentences: list[str] = []
     if ended is not None:
         number, match = ended
-        command = cut(redact(" ".join(match["command"].split())), SHOWN)
+        command = cut(redact(" ".join(match["command"].split())), MOST_SHOWN)
         sentences.append(f"What was ended is `{command}`, of line {match['line']} of its script (job.log:{number}).")
     if last is not None:
-        text = cut(facts.streams.body(last.text).text.strip(), SHOWN).rstrip(".")
+        text = cut(facts.streams.body(last.text).text.strip(), MOST_SHOWN).rstrip(".")
         sentences.append(f"The last that it printed before is: {text} (job.log:{last.number}).")
     return " ".join(sentences)
 
@@ -164,20 +164,20 @@ def same_of_others(cited: Citation, facts: Facts) -> str:
     form = _PATH.sub("/", _plain(cited.text, facts))
     if len(own) != 1 or len(form) < SHORTEST_KEY:
         return ""
-    others: dict[str, int] = {}
+    places: dict[str, int] = {}
     for line in facts.lines:
         if line.number == cited.line or facts.before_leg(line.number) or len(line.text) > MOST_OF_LINE or "/" not in line.text:
             continue
         paths = _PATH.findall(line.text)
         if len(paths) == 1 and paths != own and _PATH.sub("/", _plain(line.text, facts)) == form:
-            others.setdefault(paths[0], line.number)
-    if not others:
+            places.setdefault(paths[0], line.number)
+    if not places:
         return ""
     folder = own[0].rpartition("/")[0]
-    where = f", all in {folder}" if folder and all(path.rpartition("/")[0] == folder for path in others) else ""
-    listed = ", ".join(f"{path.rpartition('/')[2]} (job.log:{number})" for path, number in [*others.items()][:MOST_PLACES])
-    more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
-    return f"The same is said of {len(others)} other file{'s' if len(others) > 1 else ''}{where}: {listed}{more}."
+    folder_words = f", all in {folder}" if folder and all(path.rpartition("/")[0] == folder for path in places) else ""
+    listed = ", ".join(f"{path.rpartition('/')[2]} (job.log:{number})" for path, number in [*places.items()][:MOST_PLACES])
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return f"The same is said of {len(places)} other file{'s' if len(places) > 1 else ''}{folder_words}: {listed}{more}."
 
 
 def last_words_of_program(facts: Facts) -> str:
@@ -191,16 +191,14 @@ def last_words_of_program(facts: Facts) -> str:
     marked = [line for line in lines[:end] if not facts.before_leg(line.number) and _UNFORESEEN.search(line.text[:MOST_OF_LINE])]
     last = marked[-1] if marked else lines[end - 1]
     if marked:
-        behind = next((line.text for line in facts.between(last.number + 1, last.number + 1)), "")
-        words = cut(f"{_plain(last.text, facts)} {_plain(behind, facts)}".strip(), 2 * SHOWN).rstrip(".")
+        following = next((line.text for line in facts.between(last.number + 1, last.number + 1)), "")
+        words = cut(f"{_plain(last.text, facts)} {_plain(following, facts)}".strip(), 2 * MOST_SHOWN).rstrip(".")
         return f"{OWN_WORDS[1]} (job.log:{last.number}): {words}. Look at the values there first."
     place = native_place(Citation("job.log", last.number, last.text, ""), facts)
     at = f" {place.sentence}" if place is not None else ""
     count = sum(_key(line.text) == _key(last.text) for line in lines[:end])
     often = f", {count} times" if count > 1 else ""
-    return (
-        f"{OWN_WORDS[0]}: {cut(facts.streams.body(last.text).text.strip(), SHOWN).rstrip('.')} (job.log:{last.number}{often}).{at}"
-    )
+    return f"{OWN_WORDS[0]}: {cut(facts.streams.body(last.text).text.strip(), MOST_SHOWN).rstrip('.')} (job.log:{last.number}{often}).{at}"
 
 
 def handed_over_as(cited: Citation, path: str, facts: Facts) -> str:
@@ -220,7 +218,7 @@ def handed_over_as(cited: Citation, path: str, facts: Facts) -> str:
             continue
         option = arguments[at - 2] if at > 1 else ""
         place = option if option.startswith("-") and "=" not in option else f"argument {at}"
-        others = [other for other, argument in enumerate(arguments, 1) if other != at and argument.rstrip("/").endswith(f"/{name}")]
-        twin = f", and argument {others[0]} has the same name: see whether they are meant to be two kinds of file" if others else ""
-        return f"It was handed to {match['program'].rpartition('/')[2]} as {place} (job.log:{line.number}){twin}."
+        twins = [twin for twin, argument in enumerate(arguments, 1) if twin != at and argument.rstrip("/").endswith(f"/{name}")]
+        same = f", and argument {twins[0]} has the same name: see whether they are meant to be two kinds of file" if twins else ""
+        return f"It was handed to {match['program'].rpartition('/')[2]} as {place} (job.log:{line.number}){same}."
     return ""

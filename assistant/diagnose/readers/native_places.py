@@ -71,9 +71,9 @@ def native_place(cited: Citation, facts: Facts) -> NativePlace | None:
     if cited.file != "job.log":
         return None
     around = facts.between(max(1, cited.line - LINES_AROUND), cited.line + LINES_AROUND)
-    behind = [line.text[:MOST_OF_LINE] for line in around if line.number > cited.line]
+    following = [line.text[:MOST_OF_LINE] for line in around if line.number > cited.line]
     before = [line.text[:MOST_OF_LINE] for line in reversed(around) if line.number < cited.line]
-    texts = [cited.text[:MOST_OF_LINE], *behind]
+    texts = [cited.text[:MOST_OF_LINE], *following]
     if (place := next((place for text in texts if (place := _in_line(text)) is not None), None)) is not None:
         return place
     if (place := _in_fields([*reversed(before), *texts])) is not None:
