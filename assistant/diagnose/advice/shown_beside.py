@@ -198,7 +198,8 @@ def last_words_of_program(facts: Facts) -> str:
     at = f" {place.sentence}" if place is not None else ""
     count = sum(_key(line.text) == _key(last.text) for line in lines[:end])
     often = f", {count} times" if count > 1 else ""
-    return f"{OWN_WORDS[0]}: {cut(facts.streams.body(last.text).text.strip(), MOST_SHOWN).rstrip('.')} (job.log:{last.number}{often}).{at}"
+    words = cut(facts.streams.body(last.text).text.strip(), MOST_SHOWN).rstrip(".")
+    return f"{OWN_WORDS[0]}: {words} (job.log:{last.number}{often}).{at}"
 
 
 def handed_over_as(cited: Citation, path: str, facts: Facts) -> str:
