@@ -174,7 +174,7 @@ SLOTS = frozenset(
     "compare tokenized conversion offline sharing builder architectures gpu_capability since_cuda returned sent_by who_knows "
     "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
     "jobs_out one_task forward_at forward_code unsound callee rounded "
-    "text_operand parsed_code fields_of_row unsupported_by module_like "
+    "line_lacks sound text_operand parsed_code fields_of_row unsupported_by module_like "
     "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port ask_memory "
     "unset_inside folder_there file_there older feature python postponed channels gpu_shared full_path undecided_path".split()
 )

@@ -56,6 +56,13 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
+            r"(?:[Cc]annot|[Cc]an't|[Cc]ould not|[Uu]nable to) (?:find|locate)(?: the)? (?:[\w-]{2,30} )?file:? {1,4}['\"]?"
+            r"(?P<want>[^\s:;,'\"/]{1,200})['\"]?(?=[.;,]?(?:\s|$))"
+        ),
+        "Start it in the folder that holds {want}, or name that file by its path: it is looked for where it was started",
+    ),
+    (
+        re.compile(
             r"(?P<old>[`'\"]?[\w.\[\]=-]{2,60}(?:\(\))?[`'\"]?) (?:is|was|has been|are|were) (?:now )?(?:deprecated|removed|"
             r"renamed|replaced"
             r"|no longer (?:supported|available|used)).{0,120}?(?:[Uu]se|in favou?r of|to|by|with) "

@@ -84,6 +84,8 @@ _PRODUCT = re.compile(
 _CALL = re.compile(r"^(?:[Hh]int|HINT|help|note): ")
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _FRAMED = 'File "'
+_AT = re.compile(r"\s+at [\w.$<>]+\(")
+"""A frame of Java or Groovy."""
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
 
 
@@ -92,7 +94,7 @@ def demand_of(cited: Citation, facts: Facts) -> str:
     message = message_of(cited, facts)[:4]
     if len(message) == 1 and cited.file == "job.log":
         lines_after = [line.text for line in facts.between(cited.line + 1, cited.line + 2)]
-        message += [text.strip() for text in lines_after if text[:1].isspace() and _FRAMED not in text]
+        message += [text.strip() for text in lines_after if text[:1].isspace() and _FRAMED not in text and not _AT.match(text)]
     text = _STATUS.sub("", _CLASS.sub("", " ".join(message).strip()))
     if instruction := instruction_in(text):
         return instruction

@@ -247,10 +247,19 @@ def _dotted(cuda: tuple[int, int]) -> str:
     return f"{cuda[0]}.{cuda[1]}"
 
 
+MOST_OF_DEVICE = 400
+_OTHER_DEVICE = re.compile(
+    r"TPU available: (?:True|\d+ cores|[1-9])|(?:TPU|HPU|IPU|NPU|Neuron) available: (?:True|.{0,40}[1-9])"
+    r"|\busing: [1-9]\d* (?:TPU|HPU|IPU|NPU|Neuron)"
+    r"|PJRT_DEVICE\W{1,3}(?:TPU|NEURON)|NEURON_RT_|\bneuronx?[-_]cc\b|TpuDevice|HABANA_|\bnpu:\d"
+)
+"""What a run prints that uses another accelerator than a GPU."""
+
+
 def without_device(facts: Facts) -> str:
     """Return that a run went on without a GPU, and how it gets one; empty where its log does not say so."""
     notice = without_gpu(facts, facts.lines[-1].number) if facts.lines else None
-    if notice is None:
+    if notice is None or any(_OTHER_DEVICE.search(line.text[:MOST_OF_DEVICE]) for line in facts.lines):
         return ""
     words = facts.streams.body(notice.text).text
     text = cut((words.partition("Warning: ")[2] or words).strip(), SHOWN_OF_NOTICE).rstrip(".")

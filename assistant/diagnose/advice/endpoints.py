@@ -30,6 +30,11 @@ _OF_ACCOUNTS = re.compile(
     r"https?://|\b(?:user|account|role|token|password|login|server|service|database|cluster|index|bucket|repository|host|Error"
     r"|Exception)\b|\b40[13]\b"
 )
+_SPACE = re.compile(
+    r"(?:maybe|perhaps|possibly|probably|might|may)\b.{0,40}\b(?:disk|space|quota)|(?:disk|space|quota)\b.{0,30}\?", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"[Ee]rrno|\bE[A-Z]{4,8}\b|No space left on device|quota exceeded")
+"""How a message guesses at a full disk, and how one says it."""
 _WRAPPER = re.compile(
     r"^make(?:\[\d+\])?: \*\*\*|\b(?:non-zero exit (?:status|code)|exit(?:ed with)? (?:status|code)|returned (?:exit code )?\d)"
 )
@@ -46,6 +51,12 @@ def general_account(diagnosis: Diagnosis, facts: Facts) -> str:
         return (
             f"A service refuses the account of the job, and the modes of files have no part in it: {refusal} "
             f"(job.log:{cited.line}). Give the job the login or key that has the right, or have the right given to it there."
+        )
+    if diagnosis.reason in ("os_error", "output_file_error") and _SPACE.search(text) and not _NUMBERED.search(text):
+        return (
+            f"The message guesses and gives no number of an error (job.log:{cited.line}: {cut(text, MOST_SHOWN).rstrip('.')}): "
+            "df -h and df -i of the folder that it runs in, and the quota, show whether there is room. Where there is, see whether "
+            "several processes of the job write the same file, and give each a name or a folder of its own."
         )
     if diagnosis.reason in ("connection_error", "network_error", "s3_storage_error"):
         return _reached(cited, text, facts)

@@ -9,24 +9,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
 from assistant.diagnose.advice.builds import build_account
 from assistant.diagnose.advice.crashes import bare_crash, crash_account
-from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
+from assistant.diagnose.advice.decisive import error_before, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account, without_device
 from assistant.diagnose.advice.endpoints import general_account
+from assistant.diagnose.advice.entry_words import (
+    MESSAGE_LINES,
+    EntryWords,
+    by_origin,
+    of_last_failure,
+    switched_off_before_end,
+    words_of_entries,
+)
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
-    ANNOUNCES,
     NAMED_THING,
     ended_later,
-    explained_by,
     failed_later,
     further_lines,
     handled_before,
@@ -37,11 +42,19 @@ from assistant.diagnose.advice.other_failures import (
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
 from assistant.diagnose.advice.path_state import NO_STATE, path_state
+from assistant.diagnose.advice.premises import system_refusal
+from assistant.diagnose.advice.raising_place import LONG_WORDS, REPEATED, SHOWN_OF_MESSAGE, raising_place
 from assistant.diagnose.advice.sentences import joined
-from assistant.diagnose.advice.slots import slots_of
+from assistant.diagnose.advice.shown_beside import (
+    came_again,
+    handed_over_as,
+    killed_command,
+    last_words_of_program,
+    same_of_others,
+    zero_size,
+)
 from assistant.diagnose.advice.standing import (
     end_account,
-    last_failure,
     last_words,
     spike_account,
     stack_account,
@@ -55,9 +68,8 @@ from assistant.diagnose.advice.workflows import command_error, workflow_account
 from assistant.diagnose.answer import DEEDS, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
+from assistant.diagnose.readers.native_places import calls_of_r, native_place
 from assistant.diagnose.readers.origin import (
-    LIBRARY,
-    Origin,
     ProgramKind,
     ProgramOfLog,
     caller_of,
@@ -65,14 +77,9 @@ from assistant.diagnose.readers.origin import (
     origin_of,
     program_of,
     raised_at,
-    source_of,
 )
-from assistant.records import Action, Category, Citation, Diagnosis
+from assistant.records import Action, Citation, Diagnosis
 
-AROUND = 40
-"""Lines before and behind the cited one that may fill a template."""
-MESSAGE_LINES = 8
-"""Of a message of several lines, those that a template may match."""
 PREEMPTED = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit it "
     "again with the option that goes on from the last healthy checkpoint, for the same command as before may begin anew."
@@ -83,16 +90,9 @@ PREEMPTED_ANEW = (
 )
 LEAST_NAMED = 12
 """Characters of a path or address that two sentences share, from which on they tell of the same."""
-SHOWN_OF_MESSAGE, SHOWN_OF_LINE = 400, 160
+SHOWN_OF_LINE = 160
 _OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
-_LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
-"""Words of errors that show at whatever call comes next."""
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
-_ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
-_STOP_LEFT = re.compile(
-    r"^raise \w+\(\s*f?['\"]\W*(?:stop|debug|exit|here|done|test|break|todo|xxx+|asdf|quit|end|bye|ok|hi|hello)\W*['\"]\s*\)$",
-    re.IGNORECASE,
-)
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
     "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
@@ -112,39 +112,11 @@ _OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_
 """Reasons of which the message may be a code of the driver."""
 _OF_PATHS = frozenset({"os_error", "permission_error", "file_not_found_error", "output_file_error", "s3_storage_error"})
 """Reasons of which the mount, the disk or the owner of a path may be why."""
+_OF_REQUESTS = frozenset({"connection_error", "network_error", "s3_storage_error"})
+"""Reasons of which a request to another machine failed, which the program may try again."""
+_ABSOLUTE = re.compile(r"(?<![\w./])/[\w.@+=~-]+(?:/[\w.@+=~-]+)+")
 _OF_NAMES = frozenset({"argument_error", "key_error", "attribute_error", "name_error"})
 """Reasons of which a name that the log has nearly alike is all that has to be said."""
-_OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
-_HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
-"""Packages by which a program asks a service."""
-_NO_PLACE = frozenset(
-    {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
-)
-REPEATED = 0.75
-"""Share of the words of a message from which on a demand that has them makes the message a repetition."""
-_LONG_WORDS = re.compile(r"[\w.-]{3,}")
-FEWEST_WORDS = 3
-"""Long words of a message above which what stands before its request says why."""
-_ANNOUNCING = re.compile(
-    r"(?:(?:[Pp]lease|[Tt]ry(?: to)?|[Yy]ou (?:can|should|must|need to|may)|[Cc]onsider|[Oo]r|[Tt]hen|\b[Ss]o)[ :,]{0,3}){1,3}$"
-)
-_OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
-"""Words by which a message complains, and not of what."""
-
-KERNEL = "dmesg.log"
-"""What the kernels of the job's nodes said."""
-
-
-class _Words(NamedTuple):
-    text: str
-    whole: bool = False
-    """Whether it says what to do about the run, too, so that no sentence of the action goes before it."""
-    wall: bool = False
-    """Whether a restart would meet the same again."""
-    quiet: bool = False
-    """Whether nothing has to be changed, only another moment chosen."""
-    complete: bool = False
-    """Whether it has read what stands around the cited line, so that no other line has to be quoted."""
 
 
 def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
@@ -156,25 +128,30 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if diagnosis.reason == "no_failure":
         return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {without_device(facts) or diagnosis.advice}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
-        remedy = _of_last_failure(diagnosis, facts, entries, program)
-        remedy = remedy or " ".join(filter(None, (deed, last_words(diagnosis, facts), _switched_off_before_end(facts))))
+        remedy = of_last_failure(diagnosis, facts, entries, program)
+        remedy = remedy or " ".join(
+            filter(None, (deed, last_words(diagnosis, facts), switched_off_before_end(facts), last_words_of_program(facts)))
+        )
         return replace(diagnosis, advice=in_words_of_vendor(remedy, facts))
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     entry_first = diagnosis.reason == "hang" or any(cited.rule in ENTRY_FIRST for cited in diagnosis.root_cause[:1])
     asked_first = entries if entry_first else [entry for entry in entries if entry.first]
-    quoted = next(_quoted(diagnosis, facts, asked_first, program), None)
-    words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    quoted = words_of_entries(diagnosis, facts, asked_first, program)
+    words = quoted or _by_reason(diagnosis, facts, entries, program) or words_of_entries(diagnosis, facts, entries, program)
     about_path = diagnosis.reason in OF_SERVICES | _OF_PATHS and diagnosis.root_cause
     if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
-        words = _Words(url, wall=True, complete=True)
+        words = EntryWords(url, wall=True, complete=True)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
-        words = _Words(words.text if words is not None else "", wall=True)
+        words = EntryWords(words.text if words is not None else "", wall=True)
     action = action_of(diagnosis, facts, wall=words is not None and words.wall, quiet=words is not None and words.quiet)
     if action is not diagnosis.action:
         diagnosis = replace(diagnosis, action=action)
         deed = DEEDS[action]
+    repeats = came_again(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_REQUESTS and diagnosis.root_cause else ""
+    if repeats:
+        words = EntryWords(" ".join(filter(None, (repeats, words.text if words is not None else ""))), whole=True, complete=True)
     if diagnosis.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     over = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
@@ -190,14 +167,14 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     parts = [
         deed,
         " ".join(filter(None, (state.sentence, words.text if words else ""))),
-        _place(diagnosis, facts, words),
+        raising_place(diagnosis, facts, words),
         "" if decides else standing(diagnosis, facts, program),
     ]
     first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
     if (
         first and diagnosis.reason in _OF_MESSAGES and handler_failed(diagnosis, facts)
     ):  # what the handler of an error met is no cause
-        parts[1], parts[2] = first, _place(diagnosis, facts, None)
+        parts[1], parts[2] = first, raising_place(diagnosis, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()
     if words is not None and (words.complete or any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier))):
@@ -206,6 +183,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         earlier = ""  # it tells of the same file, image or address, which the advice has read
     if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
         parts[1] = _remedy(diagnosis, facts, reason)
+    if diagnosis.reason in KILLS and words is not None and parts[0] == DEEDS[Action.RESTART_SAME_NODES]:
+        parts[0] = "Without such a record start it again on the same nodes."
     if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
     if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
@@ -215,6 +194,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if words is None and (printed_words := PRINTED.match(printed)) and (instruction := instruction_in(printed_words[2])):
         parts, printed = [f"{instruction} ({printed_words[1]}).", *parts], ""
     parts += [earlier, printed]
+    if diagnosis.root_cause and (diagnosis.reason in KILLS or (words is not None and "host memory" in words.text)):
+        parts.append(killed_command(diagnosis.root_cause[0], facts))
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
     if more := (*_of_tool(diagnosis, facts), *further_lines(diagnosis, facts)):
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
@@ -258,17 +239,35 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
         sentences.append(ended)
     if later_failures := failed_later(cited, facts):
         sentences.append(later_failures)
+    sentences += _shown_beside(diagnosis, cited, advice, facts)
     if fault := script_fault(cited.line, facts, of_program=diagnosis.reason in _OF_MESSAGES):
         sentences.append(fault)
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
     if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
         sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
-    line = without_gpu(facts, cited.line)
+    line = without_gpu(facts, cited.line) if diagnosis.reason != "cuda_error" else None
     if line is not None and f"job.log:{line.number}" not in advice:
         text = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
         sentences.append(f"It ran without a GPU (job.log:{line.number}: {text}).")
     return " ".join(sentences)
+
+
+def _shown_beside(diagnosis: Diagnosis, cited: Citation, advice: str, facts: Facts) -> Iterator[str]:
+    """Yield what the log shows beside the cited line: the place in a source file, sizes that are 0, which argument a file was."""
+    if origin_of(cited, facts) is None:
+        place = native_place(cited, facts)
+        if place is not None and f"{place.file}:{place.line}" not in advice:
+            yield place.sentence
+        elif place is None and (calls := calls_of_r(cited, facts)):
+            yield f"It was called by {calls}."
+    if (bare_crash(cited, facts) or diagnosis.reason == "zero_division_error") and (size := zero_size(cited, facts)):
+        yield size
+    if diagnosis.reason in _OF_PATHS and (same := same_of_others(cited, facts)):
+        yield same
+    path = _ABSOLUTE.search(" ".join(message_of(cited, facts)[:2]))
+    if path is not None and (argument := handed_over_as(cited, path[0], facts)) and argument not in advice:
+        yield argument
 
 
 def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
@@ -279,16 +278,28 @@ def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
     )
 
 
-def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Words | None:
+def _of_command(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> str:
+    """Return what the error of the command of a failed rule of a workflow asks for; empty where no entry knows it."""
+    cited = diagnosis.root_cause[0]
+    account, inner = workflow_account(cited, facts), _of_tool(diagnosis, facts)
+    if not account or not inner:
+        return ""
+    words = words_of_entries(replace(diagnosis, root_cause=inner), facts, entries, program)
+    return f"{account} {words.text}" if words is not None else ""
+
+
+def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> EntryWords | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
         account, wall = driver_account(cited, facts)
         if account:
-            return _Words(account, whole=not wall and not diagnosis.nodes, wall=wall)
+            return EntryWords(account, whole=not wall and not diagnosis.nodes, wall=wall)
     for cited in diagnosis.root_cause[:2]:
         crash, wall = crash_account(cited, facts)
+        if not crash and (account := _of_command(diagnosis, facts, entries, program)):
+            return EntryWords(account, wall=True, complete=True)
         if account := crash or build_account(cited, facts) or workflow_account(cited, facts):
-            return _Words(account, wall=wall or not crash, complete=True)
+            return EntryWords(account, wall=wall or not crash, complete=True)
     text, by_itself = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
         text = spike_account(diagnosis, facts)
@@ -306,7 +317,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Wo
     for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
     early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
-    return _Words(text, wall=early or by_itself, complete=by_itself) if text else None
+    return EntryWords(text, wall=early or by_itself, complete=by_itself) if text else None
 
 
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
@@ -317,12 +328,17 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     if diagnosis.reason == "cuda_error" and diagnosis.action is Action.FIX_AND_RESUBMIT and raised:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
     cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is not None and diagnosis.reason == "permission_error" and (refusal := system_refusal(cited)):
+        return refusal
+    place = native_place(cited, facts) if cited is not None and diagnosis.reason in _OF_MESSAGES | _ASKS else None
+    if place is not None and place.complaint:
+        return place.sentence
     asks = cited is not None and diagnosis.reason in _ASKS and diagnosis.action is Action.FIX_AND_RESUBMIT
     if cited is not None and asks and (demanded := demand_of(cited, facts)):
         return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if diagnosis.reason not in _OF_MESSAGES or not diagnosis.root_cause:
         return general_account(diagnosis, facts) or reason.remedy
-    cited = _by_origin(diagnosis, facts)[0][0]
+    cited = by_origin(diagnosis, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
     place = f"{cited.file}:{cited.line}: {message}"
@@ -334,166 +350,14 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
     """Return what the log itself says about the remedy, as far as it is not said; empty where nothing is to be mended."""
     if diagnosis.action is not Action.FIX_AND_RESUBMIT or not diagnosis.root_cause:
         return ""
-    cited = _by_origin(diagnosis, facts)[0][0]
+    cited = by_origin(diagnosis, facts)[0][0]
     refused = _REFUSED.search(cited.text)
     if diagnosis.reason == "argument_error" and refused is not None and not refused[1].strip():
         return ""  # it names no option
     if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     if understood and (instruction := instruction_in("\n".join(message_of(cited, facts)[:MESSAGE_LINES]))):
-        own_words, advice_words = (set(_LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
+        own_words, advice_words = (set(LONG_WORDS.findall(words.lower())) for words in (instruction, " ".join(parts)))
         if len(own_words & advice_words) < REPEATED * len(own_words) and not says_already(instruction, " ".join(parts)):
             return f"The message itself asks (job.log:{cited.line}): {instruction}."
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
-
-
-def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> Iterator[_Words]:
-    """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
-    fitting = [entry for entry in entries if diagnosis.reason in entry.reasons or not entry.reasons]
-    own: dict[str, str] = {}
-    by_kernel = diagnosis.action is Action.CORDON_AND_RESTART and any(
-        cited.file == KERNEL and cited.role == "root" for cited in diagnosis.root_cause
-    )
-    for cited, origin in _by_origin(diagnosis, facts):
-        if by_kernel and cited.file != KERNEL:
-            continue  # what the program met behind a machine's fault: advice on code or input would lead astray
-        near = _near(cited, facts)
-        slots = own | slots_of(diagnosis, cited, origin, facts, raised_at(cited, facts), program)
-        own = own or {"own": slots["own"]} if "own" in slots else own
-        for line in message_of(cited, facts)[:MESSAGE_LINES]:
-            for entry in fitting:
-                if text := entry.fill(line, near, slots):
-                    yield _Words(text, entry.whole, entry.wall, entry.quiet, entry.complete)
-                    return
-
-
-def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> str:
-    """Return what the last line that tells of a failure asks for, of a log of which the reason is unknown; empty where nothing."""
-    line = last_failure(facts)
-    if line is None:
-        return ""
-    cited = Citation("job.log", line.number, line.text, "")
-    of_any = [entry for entry in entries if not entry.reasons]
-    words = next(_quoted(replace(diagnosis, root_cause=(cited,)), facts, of_any, program), None)
-    return f"{words.text} The log does not show whether that ended it (job.log:{line.number})." if words is not None else ""
-
-
-def _switched_off_before_end(facts: Facts) -> str:
-    """Return which step that is switched off the last line that tells of a failure asks for; empty where none shows."""
-    line = last_failure(facts)
-    return switched_off(Citation("job.log", line.number, line.text, ""), facts) if line is not None else ""
-
-
-def _by_origin(diagnosis: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
-    """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
-    announced = any(ANNOUNCES.search(cited.text) for cited in diagnosis.root_cause[:3])
-    explained = explained_by(diagnosis.root_cause[0], facts) if diagnosis.root_cause else set()
-    lines = [cited for cited in diagnosis.root_cause[: 6 if announced else 3] if cited.line not in explained]
-    origins = [(cited, origin_of(cited, facts)) for cited in lines]
-    built = diagnosis.reason == "called_process_error"  # the traceback is of the program that called the tool
-    return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
-
-
-def _body(text: str, facts: Facts) -> str:
-    return facts.streams.body(text).text.strip()
-
-
-def _near(cited: Citation, facts: Facts) -> list[str]:
-    """Return the lines of the same stream around a cited one, nearest first."""
-    if cited.file != "job.log":
-        return [cited.text]
-    stream = facts.streams.body(cited.text).stream
-    lines = [
-        (line.number, facts.streams.body(line.text)) for line in facts.between(max(1, cited.line - AROUND), cited.line + AROUND)
-    ]
-    same = [(abs(number - cited.line), body.text) for number, body in lines if body.stream == stream]
-    return [_body(cited.text, facts), *(text for _, text in sorted(same, key=lambda pair: pair[0]))]
-
-
-def _place(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
-    """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
-    if diagnosis.reason == "cuda_error" and not diagnosis.nodes and diagnosis.root_cause:
-        return _noticed_at(diagnosis.root_cause[0], words, facts)
-    if diagnosis.root_cause and (diagnosis.reason in _OF_SERVICES or diagnosis.action is Action.WAIT_AND_RETRY):
-        return _asked_at(diagnosis, facts, words)
-    if diagnosis.category is Category.INFRASTRUCTURE or diagnosis.reason in _NO_PLACE or not diagnosis.root_cause:
-        return ""
-    cited, origin = _by_origin(diagnosis, facts)[0]
-    later = diagnosis.reason != "out_of_memory_error" and any(word in cited.text for word in _LATER)
-    if origin is None or later:
-        return ""
-    if words is not None:
-        return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
-    demand = demand_of(cited, facts)
-    message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
-    quoted = f": {message}" if message else ""
-    demand_sentence = f"{demand.rstrip('.?! ')} ({cited.file}:{cited.line}). " if demand else ""
-    if origin.own and (match := _ASSERTS.match(origin.code)):
-        return f"{demand_sentence}`{match[1]}` has to hold at {_place_of(origin)} and does not{quoted}."
-    if origin.own and origin.code.startswith(("raise ", "assert ")):
-        return f"{demand_sentence}{_own_check(origin, '' if demand else message, cited, facts)}"
-    if origin.own and origin.library and origin.code:
-        return f"{demand_sentence}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{quoted}."
-    return f"{demand_sentence}{_raised_from(origin)}{quoted}."
-
-
-def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> str:
-    """Return what is known of a check that the job's own code raised by: a stop left over from debugging, values, who called it."""
-    if _STOP_LEFT.search(origin.code):
-        return f"It is a stop that somebody put there to look at something: take out `{origin.code}` at {_place_of(origin)}."
-    values = ", ".join(f"{name} is {value}" for name, value in filled_fields(origin.code, message))
-    raised = raised_at(cited, facts)
-    own = [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
-    caller = own[-2] if len(own) > 1 else None
-    called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
-    source = source_of(caller, facts) if caller is not None else ""
-    quoted = f": {message}" if message else ""
-    sentence = f"The program's own check at {_place_of(origin)} refuses it{quoted}{f' ({values})' if values else ''}"
-    return f"{sentence}{called}{f', `{source}`' if source else ''}."
-
-
-def _asked_at(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
-    """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
-    origin = _by_origin(diagnosis, facts)[0][1]
-    asks = origin is not None and (origin.library in _HTTP or diagnosis.reason not in _OF_SERVICES)
-    if origin is None or not origin.own or not asks or (words is not None and origin.place in words.text):
-        return ""
-    code = f", `{origin.code}`" if origin.code else ""
-    fixed = diagnosis.action is Action.FIX_AND_RESUBMIT
-    retry_words = "" if fixed else ": a few more tries with a pause there outlive such a break"
-    return f"It is asked for at {_place_of(origin)}{code}{retry_words}."
-
-
-def _without(demand: str, message: str) -> str:
-    """Return a message without the words that were quoted of it as its demand; empty where the demand has nearly all of them."""
-    words_before = {word.lower() for word in _LONG_WORDS.findall(demand)}
-    words = [word for word in (word.lower() for word in _LONG_WORDS.findall(message)) if word not in _OF_FORM]
-    words = words[1:] if words and words[0].endswith(("error", "exception")) else words
-    if words_before and sum(word in words_before for word in words) >= REPEATED * len(words):
-        return ""
-    request = demand.partition("what the message asks: ")[2] or demand
-    at = message.lower().find(request.lower()) if request else -1
-    if at < 0:
-        return message
-    before = _ANNOUNCING.sub("", message[:at]).rstrip(" ,;:.!(")
-    return before if len(_LONG_WORDS.findall(before)) > FEWEST_WORDS else ""
-
-
-def _place_of(origin: Origin) -> str:
-    return origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-
-
-def _noticed_at(cited: Citation, words: _Words | None, facts: Facts) -> str:
-    """Return the job's own call at which a device error showed: the kernel that made it is that call's, or of one before."""
-    origin = origin_of(cited, facts)
-    if origin is None or not origin.own or (words is not None and origin.place in words.text):
-        return ""
-    place = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-    code = f", `{origin.code}`" if origin.code else ""
-    return f"It showed at {place}{code}; the call that made it is this one or one before."
-
-
-def _raised_from(origin: Origin) -> str:
-    place = _place_of(origin)
-    at = f"{place}, `{origin.code}`" if origin.code and origin.own else place
-    return f"Raised from {at}" if origin.own else f"Raised inside {origin.library or 'a library'}, at {at}"

@@ -23,6 +23,11 @@ _NAME = re.compile(
     r"(?:rule|checkpoint|process(?: >)?|group job) [`']?(?P<name>[\w.:-]{1,120}(?: \([^()]{1,60}\))?)"
     r"|\[job (?P<job>[\w.-]{1,80})\] completed permanentFail"
 )
+_HEADS = re.compile(r"\bError executing process > |^\s*Error in (?:rule|checkpoint|group job) [\w.-]{1,120}:")
+"""The first line of a block, by which another signature may have known it."""
+_BLOCK_ENDS = re.compile(r"^(?:Work dir:|Tip: )")
+MOST_OF_BLOCK = 600
+"""Lines of a block that holds what a command printed, up to the line that names its folder."""
 _AT = re.compile(r"in (?:file |line )\"?(?P<file>[^\s\",]{1,300})\"?, line (?P<line>\d{1,6})")
 _FILES = re.compile(r"(?:^|\s)(?P<file>(?:[\w.@+*-]{0,120}/)*[\w.@+*{}-]{1,120}\.[A-Za-z][\w.]{0,20})(?=[\s,;()`']|$)")
 _LOG = re.compile(r"^\s+log: (?P<file>[^\s,(]{1,300})")
@@ -48,6 +53,11 @@ _JOB = re.compile(
 )
 """The number that the batch system gave to the job of a rule, as Snakemake prints it."""
 MOST_JOBS = 6
+_STARTS = re.compile(r"^\s*[^\s#]")
+_PROCESSORS = (
+    " Build its compiled packages anew on such a node, or for the common processor, or keep the process to nodes of the kind that "
+    "they were built on (clusterOptions '--constraint=...')."
+)
 _NO_STATUS = "for an unknown reason"
 """What Nextflow says of a task that ended without leaving a status."""
 
@@ -66,7 +76,7 @@ class FailedRule(NamedTuple):
 
 def workflow_account(cited: Citation, facts: Facts) -> str:
     """Return what to do about a rule of a workflow that failed, or whose files are missing; empty for other lines."""
-    if cited.file != "job.log" or cited.rule not in (RULE, MISSING):
+    if cited.file != "job.log" or not (cited.rule in (RULE, MISSING) or _HEADS.search(cited.text[:MOST_OF_LINE])):
         return ""
     rule = failed_rule(cited, facts)
     of_rule = f"rule {rule.name}" if rule.name else "the rule"
@@ -197,6 +207,14 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
         )
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
+    if printed := next((line.strip() for line in reversed(rule.sections.get("command error", [])) if line.strip()), ""):
+        command = next((line.strip() for line in rule.sections.get("command executed", []) if _STARTS.match(line)), "")
+        ran = f" (`{cut(command, SHOWN_OF_COMMAND)}`)" if command else ""
+        return (
+            f"The command of {process}{ran} failed{status}, and told of no error: the last that it printed is "
+            f"`{cut(printed, SHOWN_OF_COMMAND)}`.{means}{_PROCESSORS if code == '132' else ''} Run .command.run{files} by hand on "
+            "such a node, and go on with -resume when it is mended."
+        )
     return f"The command of {process} failed{status}: read .command.err{files}, and run .command.run there.{means}"
 
 
@@ -214,7 +232,10 @@ def _jobs(cited: Citation, block: Sequence[str], facts: Facts) -> list[str]:
 
 def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
     """Return what the block around a cited line of a workflow tells of its rule."""
-    around = facts.between(max(1, cited.line - LINES_ABOVE), cited.line + LINES_OF_BLOCK)
+    around = facts.between(max(1, cited.line - LINES_ABOVE), cited.line + MOST_OF_BLOCK)
+    ends = (line.number for line in around if line.number > cited.line and _BLOCK_ENDS.match(line.text))
+    last = next(ends, cited.line + LINES_OF_BLOCK - 1) + 1
+    around = [line for line in around if line.number <= last]
     after = [line for line in around if line.number >= cited.line]
     texts = [cited.text, *(line.text for line in after[1:6]), *(line.text for line in reversed(around) if line.number < cited.line)]
     name_match = next((match for text in texts if (match := _NAME.search(text[:MOST_OF_LINE])) is not None), None)
@@ -236,7 +257,9 @@ def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
             field = match["field"].lower() if match is not None else ""
         elif field:
             sections.setdefault(field, []).append(text)
-            if field == "command error" and _TELLS.search(text):
+            if field == "command error" and errors and errors[-1][1].rstrip().endswith((":", ",")):
+                errors[-1] = (errors[-1][0], f"{errors[-1][1]} {text.strip()}")
+            elif field == "command error" and _TELLS.search(text):
                 errors.append((line.number, text.strip()))
     name = (name_match["name"] or name_match["job"]).rstrip(":") if name_match is not None else ""
     return FailedRule(name, f"{at['file']}:{at['line']}" if at is not None else "", sections, errors)
@@ -244,7 +267,8 @@ def failed_rule(cited: Citation, facts: Facts) -> FailedRule:
 
 def command_error(cited: Citation, facts: Facts) -> int:
     """Return the line in which the command of a failed rule tells why; 0 where the log does not hold it."""
-    errors = failed_rule(cited, facts).errors if cited.file == "job.log" and cited.rule == RULE else []
+    heads = cited.rule == RULE or _HEADS.search(cited.text[:MOST_OF_LINE]) is not None
+    errors = failed_rule(cited, facts).errors if cited.file == "job.log" and heads else []
     return errors[0][0] if errors else 0
 
 

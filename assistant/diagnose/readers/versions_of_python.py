@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,6 +46,14 @@ _UNION = re.compile(
 )
 _GENERIC = re.compile(r"\b(?:list|dict|tuple|set|frozenset|type)\[")
 _ANNOTATES = re.compile(r"^\s*(?:(?:async )?def\b|\w[\w.]*\s*:|\w+:)|->|:\s*[\w.]+\s*\|")
+_GOES_ON_FROM_ABOVE = ("else", "elif", "except", "finally", "case ", ")", "]", "}", "@", "#", "'", '"')
+"""How lines begin that are no statement by themselves."""
+_LACKS = (
+    ("forgot a comma", "a comma between two of its values"),
+    ("unterminated", "the quotation mark that ends its text"),
+    ("Maybe you meant '=='", "a second = where it compares (==)"),
+)
+"""By words of the interpreter: what a line lacks."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -76,14 +85,48 @@ def written_for(source: str, message: str) -> Written | None:
 
 
 def version_slots(text: str, source: str) -> dict[str, str]:
-    """Return what a line has that the Python which read it does not know, and which one does."""
+    """Return what a line has that the Python which read it does not know, and which one does; else what it lacks for any."""
     written = written_for(source, text)
     if written is None:
-        return {}
+        return _complaint_slots(text, source)
     if written.python == "2":
         return {"older": source, "feature": written.feature}
     postponed = "from __future__ import annotations" if "TypeError" in text and _annotates(source) else ""
     return {"newer": source, "feature": written.feature, "python": written.python, "postponed": postponed}
+
+
+def _complaint_slots(message: str, source: str) -> dict[str, str]:
+    """Return what the running interpreter misses in a line that an older one only calls invalid, or that the line itself is right.
+
+    A line that needs others before or behind it to be whole decides nothing.
+    """
+    line = source.strip()
+    if "invalid syntax" not in message or not line or "…" in line or line.startswith(_GOES_ON_FROM_ABOVE):
+        return {}
+    complaint = _complaint(line)
+    if not complaint:
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return {"sound": f"By itself that line is right (Python {python} takes it)"}
+    if "expected ':'" in complaint and not _complaint(f"{line}:"):
+        return {"line_lacks": "the colon at its end"}
+    if (lacking := next((words for form, words in _LACKS if form in complaint), "")) and "was never closed" not in complaint:
+        return {"line_lacks": lacking}
+    return {}
+
+
+def _complaint(line: str) -> str:
+    """Return what is wrong with a line as the running interpreter says it; empty where it can stand in a program."""
+    words = ""
+    for text in (line, f"{line}\n    pass", f"def _():\n    {line}", f"async def _():\n    {line}", f"for _ in ():\n    {line}"):
+        try:
+            syntax_tree(text)
+        except SyntaxError as error:
+            words = words or str(error.msg)
+        except UNPARSED:
+            return ""
+        else:
+            return ""
+    return words
 
 
 def _annotates(source: str) -> bool:

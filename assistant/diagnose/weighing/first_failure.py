@@ -299,6 +299,8 @@ _OF_TORCHRUN = (
     "output of each rank (`--log-dir` with `--tee 3`), or decorate the entry point with `@record`."
 )
 
+OWN_WORDS = ("The last that the program itself printed is", "It came where its code says that it never comes")
+"""How the advice for such a log quotes what the program printed before its launcher spoke."""
 _TELLS = "The last line that tells of a failure"
 """How the advice for a log without a known cause quotes what it has."""
 
@@ -363,6 +365,8 @@ def with_lost_exception(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.process)
     if traceback is None and _TELLS in diagnosis.advice and f"job.log:{first.line}:" not in diagnosis.advice:
         advice = f"{diagnosis.advice} {advice}"
+    elif traceback is None and (at := max(map(diagnosis.advice.find, OWN_WORDS))) >= 0:
+        advice = f"{diagnosis.advice[at:]} {advice}"
     place = Whereabouts(f"{FIRST_EXIT}, {code}", first.node, first.rank, first.tasks[0] if len(first.tasks) == 1 else None,
                         citations=(cited,))  # fmt: skip
     more_places = [entry for entry in diagnosis.where if (entry.node, entry.rank) != (place.node, place.rank)]
