@@ -14,6 +14,9 @@ _PIECE = re.compile(
     r"|[A-Za-z_][\w.-]*\[[\d,/-]+\][\w.-]*"
     r"|[\w/#@=~{][\w/.:+#@=~*{}'’-]*|[?!.,;:()]"
 )
+_CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?[ \u00a0]?uhr\b(?: ([0-5]\d)\b)?", re.IGNORECASE)
+_SAYS_THAT = re.compile(r", ?(?=da(?:ss|ß) )", re.IGNORECASE)
+"""A comma that parts no clause: `ich will nicht, dass`."""
 _SOFT = frozenset(
     folded(word) for word in "bitte mal denn doch eigentlich gerne gern etwa wohl einfach nochmal jetzt gerade ok okay".split()
 )
@@ -43,7 +46,8 @@ def german_clauses(sentence: str) -> list[list[SentenceUnit]]:
     """
     book = lexicon()
     clauses = []
-    for clause in _clauses(_PIECE.findall(sentence), book):
+    sentence = _CLOCK.sub(lambda match: f"{match[1]}:{match[2] or match[3] or '00'}", sentence)
+    for clause in _clauses(_PIECE.findall(_SAYS_THAT.sub(" ", sentence)), book):
         units = [*_units(clause, book), SentenceUnit(clause.stop, WordTag.STOP, clause.stop)]
         clauses.append(units)
     return clauses
@@ -58,7 +62,7 @@ def _clauses(pieces: Sequence[str], book: GermanLexicon) -> Iterator[_Clause]:
                 yield _clause(current, piece)
                 current = []
             continue
-        if folded(piece) in _JOINS and current and _leads(pieces[place + 1 :], book):
+        if folded(piece) in _JOINS and current and _leads(pieces[place + 1 :], book, folded(piece)):
             yield _clause(current, "")
             current = []
         current.append(piece)
@@ -73,13 +77,14 @@ def _clause(pieces: Sequence[str], stop: str) -> _Clause:
     return _Clause(tuple(pieces), stop, tuple(folded(piece) for piece in pieces))
 
 
-def _leads(pieces: Sequence[str], book: GermanLexicon) -> bool:
+def _leads(pieces: Sequence[str], book: GermanLexicon, after: str) -> bool:
     """Tell whether a clause of its own begins: its first words are a verb, a question or a negation, no name."""
     words = [folded(piece) for piece in pieces if folded(piece) not in _SOFT]
     if not words or words[0] in _BREAKS:
         return False
     gloss = next((book.plain[words_] for words_ in book.by_first.get(words[0], ()) if tuple(words[: len(words_)]) == words_), None)
-    return words[0] in book.split or (gloss is not None and gloss.tag in _LEADING)
+    tags = (*_LEADING, WordTag.AUXILIARY) if after == "oder" else _LEADING
+    return words[0] in book.split or (gloss is not None and gloss.tag in tags)
 
 
 def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
@@ -105,7 +110,31 @@ def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
         place = end
     if len(units) > 1 and folded(units[0].source) in ("ok", "okay"):
         units = units[1:]
-    return _pronouns_beside_nouns(_as_searched(_at_step(units)))
+    return _pronouns_beside_nouns(_at_times(_as_searched(_at_step(units))))
+
+
+def _at_times(units: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units with times of day as such, `um 22:00` as `at 22:00`, and with steps from which a job begins: `ab 400`."""
+    fitted: list[SentenceUnit] = []
+    restarts = any(unit.tag is WordTag.ORDER and unit.english in _FROM_STEP for unit in units)
+    for place, unit in enumerate(units):
+        before = fitted[-1] if fitted else None
+        if re.fullmatch(r"\d{1,2}:\d\d", unit.english):
+            if before is not None and before.english == "about":
+                fitted[-1] = replace(before, english="at")
+            leads = before is not None and before.tag is WordTag.PREPOSITION
+            fitted.append(replace(unit, english=unit.english if leads else f"at {unit.english}", tag=WordTag.TIME))
+            continue
+        if unit.tag is WordTag.NAME and unit.english.isdecimal() and before is not None and before.tag is WordTag.PREPOSITION:
+            is_noun_next = place + 1 < len(units) and units[place + 1].tag is WordTag.NOUN
+            from_it = before.english == "of" and restarts and place > 1 and units[place - 2].tag in (WordTag.NAME, WordTag.PRONOUN)
+            if (before.source.lower() == "ab" or from_it) and not is_noun_next:
+                fitted[-1] = replace(before, english="from step")
+        fitted.append(unit)
+    return fitted
+
+
+_FROM_STEP = frozenset({"restart", "start", "resume", "recover", "resubmit", "requeue", "submit"})
 
 
 def _at_step(units: list[SentenceUnit]) -> list[SentenceUnit]:
@@ -243,6 +272,10 @@ def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:
                 unit = replace(unit, english="the", tag=WordTag.DETERMINER)
             elif unit.english in ("its", "my", "your", "our", "this", "all", "any", "some", "both", "the other"):
                 unit = replace(unit, tag=WordTag.DETERMINER)
+        elif (
+            unit.source.lower() == "das" and following is not None and following.english.isalpha() and following.tag is WordTag.NAME
+        ):
+            unit = replace(unit, english="it", tag=WordTag.PRONOUN)
         elif unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing:
             unit = replace(unit, english="it", tag=WordTag.PRONOUN)
         fitted.append(unit)

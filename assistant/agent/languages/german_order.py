@@ -19,6 +19,7 @@ from assistant.agent.languages.word_order import (
     settled_units,
     text_of,
     thing_size,
+    third_person,
 )
 
 _INTRANSITIVE = frozenset(
@@ -78,7 +79,8 @@ def _with_subordinate(body: list[SentenceUnit], place: int, stop: SentenceUnit) 
         return order._replace(text=f"{subordinate_text(sub)}, {order.text}")
     words, changes = subordinate_text(sub), orders_within(sub)
     if not place:
-        return EnglishClause(words, Mood.STATEMENT, changes)
+        is_forbidden = words.startswith("I do not want")
+        return EnglishClause(words, Mood.STATEMENT, changes or is_forbidden, is_forbidden)
     main = german_clause([*body[:place], stop])
     return main._replace(text=f"{main.text} {words}", changes=main.changes or changes)
 
@@ -102,6 +104,8 @@ def _main_clause(body: list[SentenceUnit], *, asks: bool) -> EnglishClause:
     modal = _modal_order(body)
     if modal is not None and not asks:
         return modal
+    if len(body) > 1 and body[0].is_verb and body[1].english in _FIRST_PERSON:
+        body = [body[1], body[0], *body[2:]]
     return EnglishClause(text_of(settled_units(body)), Mood.QUESTION if asks else Mood.STATEMENT)
 
 
@@ -152,6 +156,11 @@ def _german_question(body: list[SentenceUnit], place: int) -> str:
         body: Units of the clause.
         place: Of the question word; -1 where the question begins with its verb.
     """
+    body = [
+        part
+        for unit in body
+        for part in ((_WOULD, _YOU) if place >= 0 and unit.tag is WordTag.POLITE and unit.source.lower() in _WOULD_YOU else (unit,))
+    ]
     start = place - 1 if place > 0 and body[place - 1].tag is WordTag.PREPOSITION else max(place, 0)
     head: list[SentenceUnit] = []
     remainder = list(body[start:])
@@ -166,7 +175,22 @@ def _german_question(body: list[SentenceUnit], place: int) -> str:
     if finite is None:
         return text_of([*head, *settled_units(remainder)])
     verb = remainder.pop(finite)
-    return text_of([*head, *_with_verb(verb, remainder, has_subject_before=place >= 0, asks_who=_asks_who(head, remainder))])
+    return text_of(
+        [
+            *head,
+            *_with_verb(
+                verb, remainder, has_subject_before=place >= 0, asks_who=_asks_who(head, remainder), asks_single=_is_what(head)
+            ),
+        ]
+    )
+
+
+_WOULD, _YOU = SentenceUnit("would", WordTag.AUXILIARY, "würdest"), SentenceUnit("you", WordTag.PRONOUN, "du")
+_WOULD_YOU = frozenset({"würdest du", "wuerdest du"})
+
+
+def _is_what(head: Sequence[SentenceUnit]) -> bool:
+    return bool(head) and head[-1].english in ("what", "who")
 
 
 def _asks_who(head: Sequence[SentenceUnit], remainder: Sequence[SentenceUnit]) -> bool:
@@ -188,7 +212,12 @@ def _finite_place(remainder: Sequence[SentenceUnit]) -> int | None:
 
 
 def _with_verb(
-    verb: SentenceUnit, remainder: list[SentenceUnit], *, has_subject_before: bool, asks_who: bool = False
+    verb: SentenceUnit,
+    remainder: list[SentenceUnit],
+    *,
+    has_subject_before: bool,
+    asks_who: bool = False,
+    asks_single: bool = False,
 ) -> list[SentenceUnit]:
     """Return auxiliary, subject, adverbs, main verb and the rest of a question."""
     size = thing_size(remainder)
@@ -205,6 +234,8 @@ def _with_verb(
         if main_place is None:
             return [verb, *subject, *adverbs, *settled_units(remainder)]
         main = remainder.pop(main_place)
+        if SLOT in main.english and (size := thing_size(remainder)):
+            main, remainder = replace(main, english=main.english.replace(SLOT, text_of(remainder[:size]))), remainder[size:]
         return [_fitting(verb, main), *subject, *adverbs, _main(main, verb), *settled_units(remainder)]
     if asks_who and not verb.english.startswith("be "):
         used = past_of(verb.english) if verb.form is WordForm.PAST else verb.english
@@ -223,8 +254,10 @@ def _with_verb(
             target = thing_size(remainder)
             main_text, remainder = main_text.replace(SLOT, text_of(remainder[:target])), remainder[target:]
         return [replace(verb, english=auxiliary), *subject, *adverbs, replace(verb, english=main_text), *settled_units(remainder)]
+    is_single = verb.form is WordForm.FINITE and verb.tag is WordTag.VERB
+    finite = third_person(verb.english) if is_single and asks_single else verb.english
     return [
-        replace(verb, english=past_of(verb.english) if verb.form is WordForm.PAST else verb.english),
+        replace(verb, english=past_of(verb.english) if verb.form is WordForm.PAST else finite),
         *adverbs,
         *settled_units(remainder),
     ]
@@ -263,6 +296,9 @@ def _order_place(body: Sequence[SentenceUnit], *, asks: bool) -> int | None:
     """Return where the verb of an order stands, None where the clause orders nothing."""
     has_modal = any(unit.tag is WordTag.AUXILIARY for unit in body)
     is_polite = any(unit.tag is WordTag.POLITE for unit in body)
+    if not is_polite and any(unit.tag is WordTag.PRONOUN and unit.english in _FIRST_PERSON for unit in body[:3]):
+        # `ich starte 4821 neu`: who speaks does it
+        return None
     for place, unit in enumerate(body):
         if not unit.is_verb:
             continue

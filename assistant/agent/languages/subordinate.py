@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.agent.languages.glosses import SentenceUnit, WordForm, WordTag
-from assistant.agent.languages.word_order import SLOT, past_of, settled_units, text_of, thing_size
+from assistant.agent.languages.word_order import SLOT, past_of, settled_units, text_of, thing_size, third_person
 
 SUBORDINATING = frozenset(
     {"if", "once", "because", "before", "until", "whether", "that", "unless", "as long as", "although", "while"}
@@ -22,6 +22,7 @@ def subordinate_place(body: Sequence[SentenceUnit]) -> int | None:
             place
             for place, unit in enumerate(body)
             if (unit.tag is WordTag.CONJUNCTION and unit.english in SUBORDINATING)
+            or (unit.tag is WordTag.PHRASE and unit.english.endswith(" that"))
             or (unit.source.lower() == "bis" and _has_predicate(body[place + 1 :]))
         ),
         None,
@@ -76,9 +77,13 @@ def subordinate_text(units: Sequence[SentenceUnit]) -> str:
         elif is_participle:
             english = past_of(english)
         elif not _many(subject):
-            english = _third_person(english)
+            english = third_person(english)
         verbs = [replace(main, english=english)]
     denied = [replace(unit, english="not") for unit in negations[:1]]
+    if auxiliary is not None and auxiliary.english == "want to":
+        auxiliary = replace(auxiliary, english=f"{'do not ' if _many(subject) else 'does not '}want to" if denied else "want to")
+        denied = []
+        verbs = [replace(unit, english="have") for unit in verbs] if main is not None and main.english == "have" else verbs
     if negations and auxiliary is None and main is not None:
         denied = [replace(negations[0], english="do not" if _many(subject) else "does not")]
         verbs = [replace(main, english=main.english.removeprefix("be ").replace(f" {SLOT}", ""))]
@@ -96,9 +101,3 @@ def orders_within(units: Sequence[SentenceUnit]) -> bool:
 
 def _many(subject: Sequence[SentenceUnit]) -> bool:
     return len(subject) == 1 and subject[0].english in _PLURALS
-
-
-def _third_person(verb: str) -> str:
-    first, _, remainder = verb.partition(" ")
-    ended = f"{first[:-1]}ies" if first.endswith("ry") else f"{first}es" if first.endswith(("s", "sh", "ch", "o")) else f"{first}s"
-    return f"{ended} {remainder}".strip()

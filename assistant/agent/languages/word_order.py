@@ -55,6 +55,13 @@ def past_of(verb: str) -> str:
     return f"{past} {remainder}".strip().replace(f" {SLOT}", "")
 
 
+def third_person(verb: str) -> str:
+    """Return the form of an English verb behind `it`."""
+    first, _, remainder = verb.partition(" ")
+    ended = f"{first[:-1]}ies" if first.endswith("ry") else f"{first}es" if first.endswith(("s", "sh", "ch", "o")) else f"{first}s"
+    return f"{ended} {remainder}".strip()
+
+
 def text_of(units: Iterable[SentenceUnit]) -> str:
     """Return units as text, one space between words."""
     return " ".join(" ".join(unit.english for unit in units).split())
@@ -115,7 +122,9 @@ def settled_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
         elif unit.is_verb and unit.english.startswith("be "):
             unit = replace(unit, english=f"is {unit.english.removeprefix('be ')}")
         elif unit.is_verb:
-            unit = replace(unit, english=unit.english.replace(f" {SLOT}", ""))
+            plain = unit.english.replace(f" {SLOT}", "")
+            is_single = bool(settled) and settled[-1].tag in (WordTag.NAME, WordTag.NOUN, WordTag.UNKNOWN)
+            unit = replace(unit, english=third_person(plain) if unit.form is WordForm.FINITE and is_single else plain)
         settled.append(unit)
     return filled_phrases(settled)
 
