@@ -24,6 +24,8 @@ _SOFT = frozenset(
 _WEAK_PARTS = frozenset({"an", "ab", "aus", "auf", "ein", "zu", "mit", "nach", "vor", "um", "bei", "durch", "runter", "hinter"})
 """Parts of verbs that are prepositions as well: they are parts only where no noun follows."""
 _BREAKS = frozenset("?!.;,:()")
+_OPENERS = frozenset({"quatsch", "unsinn", "blodsinn", "sorry"})
+"""Words that are a clause of their own without a comma: `quatsch ich meinte 4830`."""
 _JOINS = frozenset({"und", "u", "oder", "aber", "sondern", "dann"})
 _LEADING = (WordTag.ORDER, WordTag.VERB, WordTag.QUESTION, WordTag.NEGATION, WordTag.POLITE, WordTag.ASKING)
 _AFTER_PART = (WordTag.PREPOSITION, WordTag.CONJUNCTION, WordTag.TIME, WordTag.ADVERB, WordTag.FILLER, WordTag.NEGATION)
@@ -66,6 +68,10 @@ def _clauses(pieces: Sequence[str], book: GermanLexicon) -> Iterator[_Clause]:
             yield _clause(current, "")
             current = []
         current.append(piece)
+        if len(current) == 1 and folded(piece) in _OPENERS and raw == piece and pieces[place + 1 : place + 2]:
+            yield _clause(current, "")
+            current = []
+            continue
         if raw != piece and raw[-1] in _BREAKS:
             yield _clause(current, raw[-1])
             current = []
@@ -269,17 +275,20 @@ def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:
             if unit.english.endswith(" one") and following.tag is WordTag.NOUN:
                 unit = replace(unit, english=unit.english.removesuffix(" one"), tag=WordTag.DETERMINER)
             elif unit.english == "that":
-                unit = replace(unit, english="the", tag=WordTag.DETERMINER)
+                is_article = following.source.lower() != following.english
+                unit = replace(unit, english="the", tag=WordTag.DETERMINER) if is_article else unit
             elif unit.english in ("its", "my", "your", "our", "this", "all", "any", "some", "both", "the other"):
                 unit = replace(unit, tag=WordTag.DETERMINER)
-        elif (
-            unit.source.lower() == "das" and following is not None and following.english.isalpha() and following.tag is WordTag.NAME
-        ):
-            unit = replace(unit, english="it", tag=WordTag.PRONOUN)
-        elif unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing:
+        elif _stands_alone(unit, following) or (unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing):
             unit = replace(unit, english="it", tag=WordTag.PRONOUN)
         fitted.append(unit)
     return _counted(fitted)
+
+
+def _stands_alone(unit: SentenceUnit, following: SentenceUnit | None) -> bool:
+    """Tell whether `das` before the name of a person is a pronoun: `war das bob`."""
+    is_person = following is not None and following.tag in (WordTag.NAME, WordTag.UNKNOWN) and following.english.isalpha()
+    return unit.source.lower() == "das" and is_person
 
 
 _MANY = frozenset({"how many", "all", "any", "some", "both", "no"})
@@ -289,8 +298,9 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with nouns in the plural where they are counted or typed so."""
     counted: list[SentenceUnit] = []
     is_many = False
-    for original in units:
+    for place, original in enumerate(units):
         unit = original
+        following = units[place + 1].english if place + 1 < len(units) else ""
         if unit.tag is WordTag.NOUN:
             ends_so = unit.source.lower().endswith("s") and not unit.english.endswith("s") and len(unit.english) < len(unit.source)
             if (is_many or ends_so) and " " not in unit.english:
@@ -301,6 +311,7 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
             or (unit.tag is WordTag.AUXILIARY and unit.english in ("are", "were", "have"))
             or folded(unit.source) == "welche"
             or (unit.tag is WordTag.NAME and unit.source in _NUMERALS)
+            or (following in _SPAN_NOUNS and unit.english.isdecimal() and int(unit.english) > 1)
         ) or (unit.tag is WordTag.NAME and unit.english.isdecimal() and counted and counted[-1].english == "the last"):
             is_many = True
         elif unit.tag not in (WordTag.ADJECTIVE, WordTag.DETERMINER, WordTag.NAME, WordTag.TIME):
@@ -309,6 +320,7 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     return counted
 
 
+_SPAN_NOUNS = frozenset({"hour", "minute", "day", "week", "month", "line"})
 _NUMERALS = frozenset("zwei zwo drei vier fünf sechs sieben acht neun zehn".split())
 
 
@@ -355,6 +367,7 @@ _GERMAN = frozenset(
     wurden kann kannst soll sollen muss neu los davon davor dazu bis ja nein nee jetzt heute gestern morgen wieder alles
     alle nur um gute guten tot kaputt danke moin starte starten startet stoppe stoppen stoppt gestartet gestoppt
     neustarten canceln cancele drainen draine killen kille halte haltet restarte restarten zeig
+    stopp abwarten egal passt quatsch erledigt
     """.split()
 )
 """Words that are German and nothing else, short ones and those that look English."""

@@ -49,7 +49,7 @@ def german_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
         return EnglishClause("", Mood.STATEMENT)
     body, excepted = _contrasted(body)
     sub = subordinate_place(body)
-    if sub is not None and (sub or not asks):
+    if sub is not None and (sub or not asks or body[0].english != "whether"):
         return _with_subordinate(body, sub, units[-1])
     lead, body = _conjunctions(body)
     body = _from_phrase(body)
@@ -80,13 +80,19 @@ def _with_subordinate(body: list[SentenceUnit], place: int, stop: SentenceUnit) 
     words, changes = subordinate_text(sub), orders_within(sub)
     if not place:
         is_forbidden = words.startswith("I do not want")
-        return EnglishClause(words, Mood.STATEMENT, changes or is_forbidden, is_forbidden)
+        mood = Mood.QUESTION if is_question_stop(stop) else Mood.STATEMENT
+        return EnglishClause(words, mood, changes or is_forbidden, is_forbidden)
     main = german_clause([*body[:place], stop])
     return main._replace(text=f"{main.text} {words}", changes=main.changes or changes)
 
 
 def _main_clause(body: list[SentenceUnit], *, asks: bool) -> EnglishClause:
     """Return a clause without its conjunctions, and without another clause in it."""
+    if asks and body[0].tag is WordTag.TIME and len(body) > 1:
+        body = [*body[1:], body[0]]
+    if body[0].is_verb or body[0].tag is WordTag.AUXILIARY:
+        # `läuft was auf node09`
+        body = [replace(unit, english="anything", tag=WordTag.PRONOUN) if unit.source.lower() == "was" else unit for unit in body]
     place = _question_place(body)
     if place is not None:
         return EnglishClause(_german_question(body, place), Mood.QUESTION)
@@ -232,13 +238,17 @@ def _with_verb(
             subject, remainder = [], [*subject, *remainder]
         main_place = next((place for place in range(len(remainder) - 1, -1, -1) if remainder[place].is_verb), None)
         if main_place is None:
+            # `hast du node07 gesperrt`
+            done = [unit for unit in remainder if unit.tag is WordTag.ADJECTIVE and unit.english in _STATES]
+            if verb.english in ("has", "have", "had") and done:
+                remainder = [*done, *(unit for unit in remainder if unit not in done)]
             return [verb, *subject, *adverbs, *settled_units(remainder)]
         main = remainder.pop(main_place)
         if SLOT in main.english and (size := thing_size(remainder)):
             main, remainder = replace(main, english=main.english.replace(SLOT, text_of(remainder[:size]))), remainder[size:]
         return [_fitting(verb, main), *subject, *adverbs, _main(main, verb), *settled_units(remainder)]
     if asks_who and not verb.english.startswith("be "):
-        used = past_of(verb.english) if verb.form is WordForm.PAST else verb.english
+        used = past_of(verb.english) if verb.form is WordForm.PAST else third_person(verb.english)
         return [replace(verb, english=used), *subject, *adverbs, *settled_units(remainder)]
     if verb.english.startswith("be "):
         auxiliary = "was" if verb.form is WordForm.PAST else "are" if verb.form in (WordForm.BASE, WordForm.IMPERATIVE) else "is"
@@ -247,8 +257,8 @@ def _with_verb(
         auxiliary = "did" if verb.form is WordForm.PAST else "do" if verb.form is WordForm.BASE else "does"
         main_text = verb.english
     if subject or not has_subject_before or auxiliary in ("is", "are", "was"):
-        if subject and subject[0].english in _FIRST_PERSON and auxiliary == "does":
-            auxiliary = "do"
+        if subject and subject[0].english in _FIRST_PERSON | {"you", "they"} and auxiliary in ("does", "is"):
+            auxiliary = "do" if auxiliary == "does" else "am" if subject[0].english == "I" else "are"
         object_first = SLOT in main_text
         if object_first:
             target = thing_size(remainder)
@@ -327,6 +337,8 @@ def _modal_order(body: Sequence[SentenceUnit]) -> EnglishClause | None:
                 for unit in body
             ],
         )
+    if modals and verb is None:
+        body, verb = _with_moving(body)
     if not modals or verb is None:
         return None
     is_negated = any(unit.tag is WordTag.NEGATION for unit in body)
@@ -334,6 +346,18 @@ def _modal_order(body: Sequence[SentenceUnit]) -> EnglishClause | None:
         return None
     plain = [unit for unit in body if unit.tag is not WordTag.AUXILIARY]
     return _order(plain, plain.index(body[verb]))
+
+
+_MOVING = {"back": "put {} back", "back in": "put {} back", "out": "take {} out of service", "outside": "take {} out of service"}
+
+
+def _with_moving(body: Sequence[SentenceUnit]) -> tuple[Sequence[SentenceUnit], int | None]:
+    """Return units with the verb that a modal leaves out, and its place: `node12 soll raus`, `node07 darf nicht zurück`."""
+    place = next((place for place, unit in enumerate(body) if unit.english in _MOVING and unit.tag is WordTag.ADVERB), None)
+    if place is None or not any(unit.tag is WordTag.NAME for unit in body):
+        return body, None
+    verb = replace(body[place], english=_MOVING[body[place].english], tag=WordTag.ORDER)
+    return [*body[:place], verb, *body[place + 1 :]], place
 
 
 def _verb_first(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
@@ -349,6 +373,9 @@ def _order(body: Sequence[SentenceUnit], place: int) -> EnglishClause:
     """Return an order: courtesy, negation, verb, its object, the rest."""
     verb = body[place]
     remainder = [*body[:place], *body[place + 1 :]]
+    names = [unit for unit in remainder if unit.tag is WordTag.NAME]
+    if verb.english == "do" and names and any(unit.english == "nothing" for unit in remainder):
+        return EnglishClause(f"do not touch {text_of(names)}", Mood.ORDER, changes=True, is_forbidden=True)
     polite = [unit for unit in remainder if unit.tag is WordTag.POLITE]
     negations = [unit for unit in remainder if unit.tag is WordTag.NEGATION]
     remainder = [unit for unit in remainder if unit.tag not in (WordTag.POLITE, WordTag.NEGATION)]

@@ -159,7 +159,7 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
     clauses = _with_names(clauses if german else [part for units in clauses for part in parted(units)], names)
     arrange = german_clause if german else chinese_clause
-    arranged = [arrange(units) for units in clauses]
+    arranged = _reported(_contrasts([arrange(units) for units in clauses], clauses))
     units = [unit for clause in clauses for unit in clause]
     unknown = tuple(dict.fromkeys(unit.english for unit in units if unit.tag is WordTag.UNKNOWN))
     content = [
@@ -168,7 +168,7 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     says = [unit for unit in content if unit.tag is not WordTag.NAME]
     holds = any(_forbids(clause) for clause in arranged)
     orders = any(_orders(clause) for clause in arranged)
-    read = [arrange(_read_units(part)) for part in clauses] if unknown else arranged
+    read = _reported(_contrasts([arrange(_read_units(part)) for part in clauses], clauses)) if unknown else arranged
     is_hold = holds and not orders
     order = ", ".join(clause.text for clause in read if _orders(clause) or _forbids(clause))
     if unknown and not orders:
@@ -186,12 +186,51 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
         unknown,
         orders_change=holds or orders,
         is_hold=is_hold,
-        is_conditional=any(_has_condition(clause) for clause in clauses),
+        is_conditional=any(_has_condition(clause) for clause in clauses) or (orders and any(_waits(clause) for clause in clauses)),
         is_muddled=any(clause.is_muddled for clause in arranged),
         is_thin=bool(unknown) and not is_hold and (not says or len(unknown) > len(says)),
-        is_reported=any(clause.is_reported for clause in arranged),
+        is_reported=any(clause.reported for clause in arranged),
         order=order,
     )
+
+
+def _contrasts(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> list[EnglishClause]:
+    """Return clauses where `do not cancel 4830, but 4831` is `cancel 4831 but not 4830`."""
+    joined = list(arranged)
+    for place in range(1, len(joined)):
+        before, clause = joined[place - 1], joined[place]
+        denied = [unit.english for unit in clauses[place - 1] if unit.tag is WordTag.NAME]
+        meant = [unit.english for unit in clauses[place] if unit.tag is WordTag.NAME]
+        if len(denied) == len(meant) == 1 and clause.text == f"but {meant[0]}" and before.text.startswith("do not "):
+            text = before.text.removeprefix("do not ").replace(denied[0], meant[0])
+            joined[place - 1] = before._replace(text=f"{text} but not {denied[0]}", is_forbidden=False)
+            joined[place] = EnglishClause("", Mood.STATEMENT)
+    return joined
+
+
+_SAYS = re.compile(
+    r"(?!I\b|we\b|you\b)[\w.-]+ (?:has )?(?:meant|means|said|says|tells|told|wants|thinks|thought|asked|asks)(?: me| us)?"
+)
+
+
+def _reported(arranged: Sequence[EnglishClause]) -> list[EnglishClause]:
+    """Return clauses where an order behind `carol said` is hers; `do not listen to her` forbids it."""
+    clauses = list(arranged)
+    for place in range(1, len(clauses)):
+        before, clause = clauses[place - 1], clauses[place]
+        if _SAYS.fullmatch(before.text) and _orders(clause):
+            clauses[place - 1] = before._replace(text="")
+            text = _LEADS.sub("", clause.text.replace("we should ", "", 1))
+            clauses[place] = EnglishClause(f"{before.text} to {text}", Mood.STATEMENT, reported=text)
+    if any(clause.reported for clause in clauses) and any("not listen" in clause.text for clause in clauses):
+        silent = EnglishClause("", Mood.STATEMENT)
+        clauses = [
+            EnglishClause(f"do not {clause.reported}", Mood.ORDER, changes=True, is_forbidden=True)
+            if clause.reported
+            else (silent if "not listen" in clause.text else clause)
+            for clause in clauses
+        ]
+    return clauses
 
 
 _FORBIDDING = re.compile(
@@ -206,7 +245,7 @@ def _forbids(clause: EnglishClause) -> bool:
 
 def _orders(clause: EnglishClause) -> bool:
     """Tell whether a clause orders a change, or may be taken for such an order."""
-    return not _forbids(clause) and (clause.changes or _begins_as_order(clause))
+    return not _forbids(clause) and not clause.reported and (clause.changes or _begins_as_order(clause))
 
 
 def _has_unknown(units: Sequence[SentenceUnit]) -> bool:
@@ -221,7 +260,10 @@ def _read_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     return [
         unit
         for place, unit in enumerate(units)
-        if unit.tag is not WordTag.UNKNOWN or (place and units[place - 1].english in _NAMING) or re.search(r"[-.]", unit.english)
+        if unit.tag is not WordTag.UNKNOWN
+        or (place and units[place - 1].english in _NAMING)
+        or (not place and len(units) > 1 and units[1].is_verb)
+        or re.search(r"[-.]", unit.english)
     ]
 
 
@@ -246,6 +288,12 @@ def _has_condition(units: Sequence[SentenceUnit]) -> bool:
             for before, unit in pairwise(units)
         )
     )
+
+
+def _waits(units: Sequence[SentenceUnit]) -> bool:
+    """Tell whether a clause says what is waited for: 等4830跑完."""
+    content = [unit for unit in units if unit.tag not in (WordTag.STOP, WordTag.FILLER, WordTag.CONJUNCTION, WordTag.TIME)]
+    return len(content) > 1 and content[0].english in ("be waiting", "wait")
 
 
 _ORDERING = frozenset(

@@ -28,8 +28,8 @@ class EnglishClause(NamedTuple):
     is_forbidden: bool = False
     is_muddled: bool = False
     """Whether it holds a second order."""
-    is_reported: bool = False
-    """Whether somebody else is said to order it."""
+    reported: str = ""
+    """The order that somebody else is said to give."""
 
 
 _PAST = {
