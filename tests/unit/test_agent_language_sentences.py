@@ -38,7 +38,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine.store.close()
 
 
-def asked(night: Engine, sentence: str) -> Answer:
+def answer_to(night: Engine, sentence: str) -> Answer:
     return SemanticAgent(night.gate, night.clock).ask(sentence)
 
 
@@ -83,7 +83,7 @@ def test_no_change_is_read_out_of_a_hold_or_an_unread_word(name: str) -> None:
     ],
 )
 def test_a_hold_is_acknowledged_although_a_word_was_not_read(night: Engine, typed: str, object_text: str, word: str) -> None:
-    answer = asked(night, typed)
+    answer = answer_to(night, typed)
     assert answer.text.startswith("Understood: ")
     assert object_text in answer.text.splitlines()[0]
     assert f"(not read: {word})" in answer.text
@@ -101,7 +101,7 @@ def test_a_hold_is_acknowledged_although_a_word_was_not_read(night: Engine, type
 def test_an_order_with_an_unread_word_is_refused_with_its_verb_and_object(
     night: Engine, typed: str, nearest: str, word: str
 ) -> None:
-    answer = asked(night, typed)
+    answer = answer_to(night, typed)
     assert answer.kind is AnswerKind.UNKNOWN
     assert f'The nearest that was read: "{nearest}"' in answer.text
     assert f"not read: {word}" in answer.text
@@ -110,7 +110,7 @@ def test_an_order_with_an_unread_word_is_refused_with_its_verb_and_object(
 
 @pytest.mark.parametrize(("typed", "word"), [("warum ist 4822 schnurzig gestorben", "schnurzig"), ("4822为什么饕餮挂了", "饕餮")])
 def test_a_question_is_answered_without_its_unread_word(night: Engine, typed: str, word: str) -> None:
-    answer = asked(night, typed)
+    answer = answer_to(night, typed)
     assert "4822" in answer.text.splitlines()[0]
     assert answer.text.splitlines()[-1] == f"(not read: {word})"
     assert answer.intent == "explain_job"
@@ -127,7 +127,7 @@ def test_a_question_is_answered_without_its_unread_word(night: Engine, typed: st
     ],
 )
 def test_a_hold_is_answered_in_its_language_and_proposes_nothing(night: Engine, typed: str, native: str) -> None:
-    answer = asked(night, typed)
+    answer = answer_to(night, typed)
     assert not answer.proposals
     assert answer.text.splitlines()[-1].count(native) == 1
 

@@ -86,10 +86,10 @@ def _reported(units: Sequence[SentenceUnit], reporter: str) -> EnglishClause:
     begin = next(place for place, unit in enumerate(units) if unit.source not in reporter and reporter not in unit.source)
     begin += units[begin].source in _SAYING
     clause = chinese_clause(units[begin:])
-    who = reporter if reporter.isascii() else "somebody"
+    speaker = reporter if reporter.isascii() else "somebody"
     if clause.mood is Mood.ORDER:
-        return EnglishClause(f"{who} says to {clause.text}", Mood.STATEMENT, reported=clause.text)
-    return clause._replace(text=f"{who} says {clause.text}")
+        return EnglishClause(f"{speaker} says to {clause.text}", Mood.STATEMENT, reported=clause.text)
+    return clause._replace(text=f"{speaker} says {clause.text}")
 
 
 _SAYING = frozenset({"说", "让", "叫", "要求", "告诉", "希望", "想", "觉得", "建议"})

@@ -66,11 +66,11 @@ REWRITES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def _clock(match: re.Match[str]) -> SentenceUnit:
-    part, hour_text, half, behind = match[1] or "", match[2], match[3] or "", match[4] or ""
+    part, hour_text, half, side = match[1] or "", match[2], match[3] or "", match[4] or ""
     hour = int(hour_text) if hour_text.isdecimal() else _DIGITS[hour_text]
     hour += 12 if part in _LATE and hour < 12 else 0
     minute = 30 if half == "半" else int(re.sub(r"\D", "", half) or 0)
-    lead = "before" if behind in ("前", "之前", "以前") else "after" if behind in ("后", "之后", "以后") else "at"
+    lead = "before" if side in ("前", "之前", "以前") else "after" if side in ("后", "之后", "以后") else "at"
     lead = "until" if match[0].startswith(("到", "直到")) else lead
     day = {"今晚": " tonight", "明晚": " tomorrow", "明天": " tomorrow"}.get(part, "")
     return SentenceUnit(f"{lead} {hour:02d}:{minute:02d}{day}", WordTag.TIME, match[0])

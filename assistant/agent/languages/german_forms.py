@@ -84,7 +84,7 @@ class GermanLexicon:
         if len(word) < SHORTEST_SLIP or not word.isascii():
             return None
         # an index over all words would hold 20 MB for a handful of slips
-        near = (known for known in self.typed if known[0] == word[0] and abs(len(known) - len(word)) < 2)
+        near = (typed for typed in self.typed if typed[0] == word[0] and abs(len(typed) - len(word)) < 2)
         mended = Spelling(near).mended(word)
         return None if mended == word else self.plain.get((mended,)) or self.word(mended)
 

@@ -73,9 +73,9 @@ def _contrasted(body: list[SentenceUnit]) -> tuple[list[SentenceUnit], list[Sent
 
 def _with_subordinate(body: list[SentenceUnit], place: int, stop: SentenceUnit) -> EnglishClause:
     """Return a clause with another one within it: `was passiert wenn ich 1 ablehne`, `ob 4821 noch lebt`."""
-    sub, behind = body[place:], order_behind(body[place:])
-    if behind is not None:
-        sub, order = sub[:behind], german_clause([*sub[behind:], stop])
+    sub, order_place = body[place:], order_behind(body[place:])
+    if order_place is not None:
+        sub, order = sub[:order_place], german_clause([*sub[order_place:], stop])
         return order._replace(text=f"{subordinate_text(sub)}, {order.text}")
     words, changes = subordinate_text(sub), orders_within(sub)
     if not place:
@@ -239,9 +239,9 @@ def _with_verb(
         main_place = next((place for place in range(len(remainder) - 1, -1, -1) if remainder[place].is_verb), None)
         if main_place is None:
             # `hast du node07 gesperrt`
-            done = [unit for unit in remainder if unit.tag is WordTag.ADJECTIVE and unit.english in _STATES]
-            if verb.english in ("has", "have", "had") and done:
-                remainder = [*done, *(unit for unit in remainder if unit not in done)]
+            states = [unit for unit in remainder if unit.tag is WordTag.ADJECTIVE and unit.english in _STATES]
+            if verb.english in ("has", "have", "had") and states:
+                remainder = [*states, *(unit for unit in remainder if unit not in states)]
             return [verb, *subject, *adverbs, *settled_units(remainder)]
         main = remainder.pop(main_place)
         if SLOT in main.english and (size := thing_size(remainder)):

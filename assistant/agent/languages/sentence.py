@@ -172,12 +172,12 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     is_hold = holds and not orders
     order = ", ".join(clause.text for clause in read if _orders(clause) or _forbids(clause))
     if unknown and not orders:
-        kept = [
+        read_parts = [
             (clause, part)
             for clause, part in zip(read, clauses, strict=True)
             if not (is_hold and clause.mood is Mood.STATEMENT and _has_unknown(part))
         ]
-        english = _joined([clause for clause, _ in kept], [part for _, part in kept])
+        english = _joined([clause for clause, _ in read_parts], [part for _, part in read_parts])
     else:
         english = _joined(arranged, clauses)
     return SentenceReading(
@@ -200,9 +200,9 @@ def _contrasts(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[Sen
     for place in range(1, len(joined)):
         before, clause = joined[place - 1], joined[place]
         denied = [unit.english for unit in clauses[place - 1] if unit.tag is WordTag.NAME]
-        meant = [unit.english for unit in clauses[place] if unit.tag is WordTag.NAME]
-        if len(denied) == len(meant) == 1 and clause.text == f"but {meant[0]}" and before.text.startswith("do not "):
-            text = before.text.removeprefix("do not ").replace(denied[0], meant[0])
+        names_meant = [unit.english for unit in clauses[place] if unit.tag is WordTag.NAME]
+        if len(denied) == len(names_meant) == 1 and clause.text == f"but {names_meant[0]}" and before.text.startswith("do not "):
+            text = before.text.removeprefix("do not ").replace(denied[0], names_meant[0])
             joined[place - 1] = before._replace(text=f"{text} but not {denied[0]}", is_forbidden=False)
             joined[place] = EnglishClause("", Mood.STATEMENT)
     return joined
