@@ -119,11 +119,11 @@ def test_a_question_is_answered_without_its_unread_word(night: Engine, typed: st
 @pytest.mark.parametrize(
     ("typed", "native"),
     [
-        ("finger weg vom 13b bis heut mittag", "nichts vorgeschlagen"),
-        ("ich will nicht, dass 4821 nochmal auf node07 läuft", "nichts vorgeschlagen"),
-        ("alice说node07要下线，你别听她的", "也没有提议"),
-        ("先别批，等alice确认一下", "也没有提议"),
-        ("node07维持原样", "也没有提议"),
+        ("finger weg vom 13b bis heut mittag", "nichts Neues vorgeschlagen"),
+        ("ich will nicht, dass 4821 nochmal auf node07 läuft", "nichts Neues vorgeschlagen"),
+        ("alice说node07要下线，你别听她的", "也没有新的提议"),
+        ("先别批，等alice确认一下", "也没有新的提议"),
+        ("node07维持原样", "也没有新的提议"),
     ],
 )
 def test_a_hold_is_answered_in_its_language_and_proposes_nothing(night: Engine, typed: str, native: str) -> None:

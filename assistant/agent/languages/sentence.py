@@ -103,8 +103,8 @@ _REPHRASE = {
 }
 _NOTHING = {
     Language.ENGLISH: "",
-    Language.GERMAN: "Es wurde nichts geändert und nichts vorgeschlagen.",
-    Language.CHINESE: "没有做任何更改，也没有提议。",
+    Language.GERMAN: "Dafür wird nichts geändert und nichts Neues vorgeschlagen.",
+    Language.CHINESE: "没有做任何更改，也没有新的提议。",
 }
 _PROPOSED = {
     Language.ENGLISH: "",
