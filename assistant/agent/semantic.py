@@ -104,7 +104,7 @@ class SemanticAgent:
         dialogue = self.state
         reading = read_sentence(question_of(question), lambda: known_names(read_inventory(self._gate)))
         answer = reading.refusal(MODE) or reading.remarked(
-            self._answer(choose_option(reading.english, dialogue), trusted=trusted, listener=listener)
+            self._answer(choose_option(reading.english, dialogue), trusted=trusted and reading.may_propose, listener=listener)
         )
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
+from assistant.agent.languages.chinese_spans import CONDITIONAL, CONSEQUENCE, REWRITES, SPANS
 from assistant.agent.languages.glosses import Gloss, SentenceUnit, WordTag, english_words, entries, tables
 
 HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
@@ -104,16 +105,21 @@ def chinese_clauses(sentence: str) -> list[list[SentenceUnit]]:
         sentence: As from `question_of`.
     """
     text = sentence.translate(_simplified())
-    quotes: list[str] = []
+    aside: list[SentenceUnit] = []
 
-    def put_aside(match: re.Match[str]) -> str:
-        quotes.append(match.group()[1:-1])
-        return f" \0{len(quotes) - 1}\0 "
+    def put_aside(unit: SentenceUnit) -> str:
+        aside.append(unit)
+        return f" \0{len(aside) - 1}\0 "
 
-    text = _arabic(_QUOTE.sub(put_aside, text))
-    for pattern, replacement in _REWRITES:
-        text = pattern.sub(replacement, text)
-    return [[*_units(clause, quotes), SentenceUnit(stop, WordTag.STOP, stop)] for clause, stop in _clauses(text)]
+    text = _QUOTE.sub(lambda match: put_aside(SentenceUnit(f'"{match.group()[1:-1]}"', WordTag.NAME, match.group()[1:-1])), text)
+    for rewrite, replacement in REWRITES:
+        text = rewrite.sub(replacement, text)
+    for span, unit_of in SPANS:
+        text = span.sub(lambda match, unit_of=unit_of: put_aside(unit_of(match)), text)  # type: ignore[misc]
+    text = _arabic(text)
+    for pattern, changed in _REWRITES:
+        text = pattern.sub(changed, text)
+    return [[*_units(clause, aside), SentenceUnit(stop, WordTag.STOP, stop)] for clause, stop in _clauses(text)]
 
 
 def _arabic(text: str) -> str:
@@ -148,14 +154,16 @@ def _clauses(text: str) -> Iterator[tuple[str, str]]:
             continue
         body, stop = (text[start:], "") if match is None else (text[start : match.start()], match.group())
         start = len(text) if match is None else match.end()
-        parts = [part for part in _THEN.split(body) if part.strip()]
+        body = body.strip()
+        parting = CONSEQUENCE if CONDITIONAL.match(body) else _THEN
+        parts = [part for part in parting.split(body) if part.strip()]
         for number, part in enumerate(parts):
             yield part.strip(), stop if number == len(parts) - 1 else ""
         if not parts and stop and stop in "?？":
             yield "", stop
 
 
-def _units(clause: str, quotes: Sequence[str]) -> list[SentenceUnit]:
+def _units(clause: str, aside: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     words, longest, replies = _book()
     bare = re.sub(r"(?<=[^\x00-\x7f])\s+|\s+(?=[^\x00-\x7f])", "", clause).replace("、", "和")
     reply = replies.get(bare) or replies.get(re.sub(r"[吧啊呀哦呢嘛的了]+$", "", bare))
@@ -167,7 +175,7 @@ def _units(clause: str, quotes: Sequence[str]) -> list[SentenceUnit]:
     while place < len(bare):
         if bare[place] == "\0":
             end = bare.index("\0", place + 1)
-            units.append(SentenceUnit(f'"{quotes[int(bare[place + 1 : end])]}"', WordTag.NAME, quotes[int(bare[place + 1 : end])]))
+            units.append(aside[int(bare[place + 1 : end])])
             place = end + 1
             continue
         if bare[place].isspace():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from assistant.agent.languages.chinese_spans import REPORTING
 from assistant.agent.languages.chinese_things import (
     DID_NOT,
     appositions,
@@ -15,7 +16,9 @@ from assistant.agent.languages.chinese_things import (
     handled_units,
     of_ability,
     of_things,
+    owned_units,
     prepositions_first,
+    run_orders,
     thing_before,
     without_progressive,
 )
@@ -33,6 +36,7 @@ _LINKING = frozenset({WordTag.FILLER, WordTag.TIME, WordTag.ADVERB, WordTag.OF})
 def parted(units: Sequence[SentenceUnit]) -> list[list[SentenceUnit]]:
     """Return a clause as two where it orders one thing and then another: 先检查node07再重启4821."""
     asks = any(unit.tag in (WordTag.QUESTION, WordTag.YESNO, WordTag.PHRASE, WordTag.ASKING) for unit in units)
+    asks = asks or bool(REPORTING.match("".join(unit.source for unit in units[:3])))
     verbs = [place for place, unit in enumerate(units) if unit.tag is WordTag.ORDER or unit.english in _ORDERED]
     if asks or len(verbs) < 2:
         return [list(units)]
@@ -60,7 +64,11 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
         return EnglishClause("", Mood.STATEMENT)
     if body[0].tag is WordTag.REPLY:
         return EnglishClause(body[0].english, Mood.STATEMENT, changes=body[0].english == "yes, do it")
-    body = counted_units(without_progressive(demonstrated(finished_orders(body))))
+    reporter = REPORTING.match("".join(unit.source for unit in units[:3]))
+    if reporter is not None:
+        return _reported(units, reporter[1])
+    body = [_ANY.get(unit.source, unit) for unit in body]
+    body = counted_units(without_progressive(demonstrated(owned_units(finished_orders(run_orders(body))))))
     body = grouped_units(prepositions_first(of_things(appositions(body))))
     body = of_ability(body)
     lead = [unit for unit in body if unit.tag is WordTag.CONJUNCTION]
@@ -73,6 +81,19 @@ def chinese_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
     return clause._replace(text=text)
 
 
+def _reported(units: Sequence[SentenceUnit], reporter: str) -> EnglishClause:
+    """Return what somebody else says or wants: alice说node07要下线 orders nothing."""
+    begin = next(place for place, unit in enumerate(units) if unit.source not in reporter and reporter not in unit.source)
+    begin += units[begin].source in _SAYING
+    clause = chinese_clause(units[begin:])
+    speaker = reporter if reporter.isascii() else "somebody"
+    if clause.mood is Mood.ORDER:
+        return EnglishClause(f"{speaker} says to {clause.text}", Mood.STATEMENT, reported=clause.text)
+    return clause._replace(text=f"{speaker} says {clause.text}")
+
+
+_SAYING = frozenset({"说", "让", "叫", "要求", "告诉", "希望", "想", "觉得", "建议"})
+_ANY = {source: SentenceUnit("what", WordTag.QUESTION, source) for source in ("有什么", "有啥")}
 _AGREEMENT = tuple(
     (f"{wrong} {person}", f"{right} {person}")
     for person in ("you", "they", "I ")
@@ -90,6 +111,8 @@ def _arranged(body: list[SentenceUnit], asks: bool) -> EnglishClause:
     asking = next((unit for unit in body if unit.tag is WordTag.ASKING), None)
     if asking is not None:
         remainder = [unit for unit in body if unit.tag not in (WordTag.ASKING, WordTag.YESNO)]
+        if asking.english == "what happens if" and any(unit.tag is WordTag.ORDER for unit in remainder):
+            asking = replace(asking, english="what happens if I")
         return EnglishClause(text_of([asking, *_verb_first(remainder)]), Mood.QUESTION)
     polite = any(unit.tag is WordTag.POLITE for unit in body)
     orders = [unit for unit in body if unit.tag is WordTag.ORDER]
@@ -271,6 +294,8 @@ def _verb_and_things(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> l
             further_units.append(unit)
             is_behind = is_behind and not unit.is_thing
     plain = verb.english.removeprefix("be ")
+    if [unit.english for unit in objects] == ["all"]:
+        objects = [replace(objects[0], english="everything")]
     place = next((unit for unit in further_units if unit.english.startswith("on ")), None)
     if plain == "search" and place is not None and objects:
         target = place.english.removeprefix("on ")

@@ -30,6 +30,33 @@ def handled_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     ]
 
 
+def run_orders(body: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units where 跑 before the name of a job is an order to start it: 用4个节点跑4821."""
+    asks = any(unit.tag in (WordTag.QUESTION, WordTag.YESNO, WordTag.ASKING, WordTag.PHRASE) for unit in body)
+    return [
+        replace(unit, english="start", tag=WordTag.ORDER)
+        if unit.source == "跑" and not asks and place + 1 < len(body) and body[place + 1].english[:1].isdigit()
+        else unit
+        for place, unit in enumerate(body)
+    ]
+
+
+def owned_units(body: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units with 那个 behind a name and before its noun as 的, `dave那个eval`, and none behind a lonely name."""
+    owned: list[SentenceUnit] = []
+    for place, unit in enumerate(body):
+        before = owned[-1] if owned else None
+        following = body[place + 1] if place + 1 < len(body) else None
+        if unit.english in ("that one", "this one") and before is not None and before.tag is WordTag.NAME:
+            if following is None or not following.is_thing:
+                continue
+            if before.english.isalpha() and following.english not in _COUNTABLE:
+                owned.append(SentenceUnit("of", WordTag.OF, unit.source))
+                continue
+        owned.append(unit)
+    return owned
+
+
 def finished_orders(body: list[SentenceUnit]) -> list[SentenceUnit]:
     """Return units where an order behind `already` or `did not` is what was done."""
     marks = {"already", DID_NOT, "not yet"}
@@ -137,6 +164,9 @@ def appositions(body: list[SentenceUnit]) -> list[SentenceUnit]:
     joined: list[SentenceUnit] = []
     for unit in body:
         before = joined[-1] if joined else None
+        if unit.source in ("之前", "以前") and before is not None and before.tag is WordTag.TIME:
+            joined[-1] = replace(before, english=f"before {before.english}")
+            continue
         if unit.tag is WordTag.NOUN and before is not None:
             if unit.english in _MEASURES and before.tag is WordTag.NAME:
                 joined.pop()

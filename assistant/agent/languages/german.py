@@ -14,6 +14,9 @@ _PIECE = re.compile(
     r"|[A-Za-z_][\w.-]*\[[\d,/-]+\][\w.-]*"
     r"|[\w/#@=~{][\w/.:+#@=~*{}'’-]*|[?!.,;:()]"
 )
+_CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?[ \u00a0]?uhr\b(?: ([0-5]\d)\b)?", re.IGNORECASE)
+_SAYS_THAT = re.compile(r", ?(?=da(?:ss|ß) )", re.IGNORECASE)
+"""A comma that parts no clause: `ich will nicht, dass`."""
 _SOFT = frozenset(
     folded(word) for word in "bitte mal denn doch eigentlich gerne gern etwa wohl einfach nochmal jetzt gerade ok okay".split()
 )
@@ -21,6 +24,8 @@ _SOFT = frozenset(
 _WEAK_PARTS = frozenset({"an", "ab", "aus", "auf", "ein", "zu", "mit", "nach", "vor", "um", "bei", "durch", "runter", "hinter"})
 """Parts of verbs that are prepositions as well: they are parts only where no noun follows."""
 _BREAKS = frozenset("?!.;,:()")
+_OPENERS = frozenset({"quatsch", "unsinn", "blodsinn", "sorry"})
+"""Words that are a clause of their own without a comma: `quatsch ich meinte 4830`."""
 _JOINS = frozenset({"und", "u", "oder", "aber", "sondern", "dann"})
 _LEADING = (WordTag.ORDER, WordTag.VERB, WordTag.QUESTION, WordTag.NEGATION, WordTag.POLITE, WordTag.ASKING)
 _AFTER_PART = (WordTag.PREPOSITION, WordTag.CONJUNCTION, WordTag.TIME, WordTag.ADVERB, WordTag.FILLER, WordTag.NEGATION)
@@ -43,7 +48,8 @@ def german_clauses(sentence: str) -> list[list[SentenceUnit]]:
     """
     book = lexicon()
     clauses = []
-    for clause in _clauses(_PIECE.findall(sentence), book):
+    sentence = _CLOCK.sub(lambda match: f"{match[1]}:{match[2] or match[3] or '00'}", sentence)
+    for clause in _clauses(_PIECE.findall(_SAYS_THAT.sub(" ", sentence)), book):
         units = [*_units(clause, book), SentenceUnit(clause.stop, WordTag.STOP, clause.stop)]
         clauses.append(units)
     return clauses
@@ -58,10 +64,14 @@ def _clauses(pieces: Sequence[str], book: GermanLexicon) -> Iterator[_Clause]:
                 yield _clause(current, piece)
                 current = []
             continue
-        if folded(piece) in _JOINS and current and _leads(pieces[place + 1 :], book):
+        if folded(piece) in _JOINS and current and _leads(pieces[place + 1 :], book, folded(piece)):
             yield _clause(current, "")
             current = []
         current.append(piece)
+        if len(current) == 1 and folded(piece) in _OPENERS and raw == piece and pieces[place + 1 : place + 2]:
+            yield _clause(current, "")
+            current = []
+            continue
         if raw != piece and raw[-1] in _BREAKS:
             yield _clause(current, raw[-1])
             current = []
@@ -73,13 +83,14 @@ def _clause(pieces: Sequence[str], stop: str) -> _Clause:
     return _Clause(tuple(pieces), stop, tuple(folded(piece) for piece in pieces))
 
 
-def _leads(pieces: Sequence[str], book: GermanLexicon) -> bool:
+def _leads(pieces: Sequence[str], book: GermanLexicon, after: str) -> bool:
     """Tell whether a clause of its own begins: its first words are a verb, a question or a negation, no name."""
     words = [folded(piece) for piece in pieces if folded(piece) not in _SOFT]
     if not words or words[0] in _BREAKS:
         return False
     gloss = next((book.plain[words_] for words_ in book.by_first.get(words[0], ()) if tuple(words[: len(words_)]) == words_), None)
-    return words[0] in book.split or (gloss is not None and gloss.tag in _LEADING)
+    tags = (*_LEADING, WordTag.AUXILIARY) if after == "oder" else _LEADING
+    return words[0] in book.split or (gloss is not None and gloss.tag in tags)
 
 
 def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
@@ -105,7 +116,31 @@ def _units(clause: _Clause, book: GermanLexicon) -> list[SentenceUnit]:
         place = end
     if len(units) > 1 and folded(units[0].source) in ("ok", "okay"):
         units = units[1:]
-    return _pronouns_beside_nouns(_as_searched(_at_step(units)))
+    return _pronouns_beside_nouns(_at_times(_as_searched(_at_step(units))))
+
+
+def _at_times(units: list[SentenceUnit]) -> list[SentenceUnit]:
+    """Return units with times of day as such, `um 22:00` as `at 22:00`, and with steps from which a job begins: `ab 400`."""
+    fitted: list[SentenceUnit] = []
+    restarts = any(unit.tag is WordTag.ORDER and unit.english in _FROM_STEP for unit in units)
+    for place, unit in enumerate(units):
+        before = fitted[-1] if fitted else None
+        if re.fullmatch(r"\d{1,2}:\d\d", unit.english):
+            if before is not None and before.english == "about":
+                fitted[-1] = replace(before, english="at")
+            leads = before is not None and before.tag is WordTag.PREPOSITION
+            fitted.append(replace(unit, english=unit.english if leads else f"at {unit.english}", tag=WordTag.TIME))
+            continue
+        if unit.tag is WordTag.NAME and unit.english.isdecimal() and before is not None and before.tag is WordTag.PREPOSITION:
+            is_noun_next = place + 1 < len(units) and units[place + 1].tag is WordTag.NOUN
+            from_it = before.english == "of" and restarts and place > 1 and units[place - 2].tag in (WordTag.NAME, WordTag.PRONOUN)
+            if (before.source.lower() == "ab" or from_it) and not is_noun_next:
+                fitted[-1] = replace(before, english="from step")
+        fitted.append(unit)
+    return fitted
+
+
+_FROM_STEP = frozenset({"restart", "start", "resume", "recover", "resubmit", "requeue", "submit"})
 
 
 def _at_step(units: list[SentenceUnit]) -> list[SentenceUnit]:
@@ -240,13 +275,20 @@ def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:
             if unit.english.endswith(" one") and following.tag is WordTag.NOUN:
                 unit = replace(unit, english=unit.english.removesuffix(" one"), tag=WordTag.DETERMINER)
             elif unit.english == "that":
-                unit = replace(unit, english="the", tag=WordTag.DETERMINER)
+                is_article = following.source.lower() != following.english
+                unit = replace(unit, english="the", tag=WordTag.DETERMINER) if is_article else unit
             elif unit.english in ("its", "my", "your", "our", "this", "all", "any", "some", "both", "the other"):
                 unit = replace(unit, tag=WordTag.DETERMINER)
-        elif unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing:
+        elif _stands_alone(unit, following) or (unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing):
             unit = replace(unit, english="it", tag=WordTag.PRONOUN)
         fitted.append(unit)
     return _counted(fitted)
+
+
+def _stands_alone(unit: SentenceUnit, following: SentenceUnit | None) -> bool:
+    """Tell whether `das` before the name of a person is a pronoun: `war das bob`."""
+    is_person = following is not None and following.tag in (WordTag.NAME, WordTag.UNKNOWN) and following.english.isalpha()
+    return unit.source.lower() == "das" and is_person
 
 
 _MANY = frozenset({"how many", "all", "any", "some", "both", "no"})
@@ -256,8 +298,9 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with nouns in the plural where they are counted or typed so."""
     counted: list[SentenceUnit] = []
     is_many = False
-    for original in units:
+    for place, original in enumerate(units):
         unit = original
+        following = units[place + 1].english if place + 1 < len(units) else ""
         if unit.tag is WordTag.NOUN:
             ends_so = unit.source.lower().endswith("s") and not unit.english.endswith("s") and len(unit.english) < len(unit.source)
             if (is_many or ends_so) and " " not in unit.english:
@@ -268,6 +311,7 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
             or (unit.tag is WordTag.AUXILIARY and unit.english in ("are", "were", "have"))
             or folded(unit.source) == "welche"
             or (unit.tag is WordTag.NAME and unit.source in _NUMERALS)
+            or (following in _SPAN_NOUNS and unit.english.isdecimal() and int(unit.english) > 1)
         ) or (unit.tag is WordTag.NAME and unit.english.isdecimal() and counted and counted[-1].english == "the last"):
             is_many = True
         elif unit.tag not in (WordTag.ADJECTIVE, WordTag.DETERMINER, WordTag.NAME, WordTag.TIME):
@@ -276,6 +320,7 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     return counted
 
 
+_SPAN_NOUNS = frozenset({"hour", "minute", "day", "week", "month", "line"})
 _NUMERALS = frozenset("zwei zwo drei vier fünf sechs sieben acht neun zehn".split())
 
 
@@ -322,6 +367,7 @@ _GERMAN = frozenset(
     wurden kann kannst soll sollen muss neu los davon davor dazu bis ja nein nee jetzt heute gestern morgen wieder alles
     alle nur um gute guten tot kaputt danke moin starte starten startet stoppe stoppen stoppt gestartet gestoppt
     neustarten canceln cancele drainen draine killen kille halte haltet restarte restarten zeig
+    stopp abwarten egal passt quatsch erledigt
     """.split()
 )
 """Words that are German and nothing else, short ones and those that look English."""

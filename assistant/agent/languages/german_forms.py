@@ -62,7 +62,8 @@ class GermanLexicon:
     """Read only where they are a whole clause."""
     nouns: dict[str, str] = field(default_factory=dict)
     adjectives: dict[str, str] = field(default_factory=dict)
-    spelling: Spelling = field(default_factory=lambda: Spelling(()))
+    typed: frozenset[str] = frozenset()
+    """Words that a slip may be of."""
 
     def add(self, words: Words, gloss: Gloss) -> None:
         """Add a word or phrase; one that is there already stays."""
@@ -82,7 +83,9 @@ class GermanLexicon:
         """Return what a word with one slip means."""
         if len(word) < SHORTEST_SLIP or not word.isascii():
             return None
-        mended = self.spelling.mended(word)
+        # an index over all words would hold 20 MB for a handful of slips
+        near = (typed for typed in self.typed if typed[0] == word[0] and abs(len(typed) - len(word)) < 2)
+        mended = Spelling(near).mended(word)
         return None if mended == word else self.plain.get((mended,)) or self.word(mended)
 
     def _inflected(self, word: str) -> Gloss | None:
@@ -165,7 +168,7 @@ def lexicon() -> GermanLexicon:
     for parts in book.split.values():
         parts.sort(key=lambda part: len(part[0]), reverse=True)
     typed_words = {word for words in book.plain for word in words} | set(book.split)
-    book.spelling = Spelling(word for word in typed_words if word.isascii() and word.isalpha())
+    book.typed = frozenset(word for word in typed_words if word.isascii() and word.isalpha())
     return book
 
 

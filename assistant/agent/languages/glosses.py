@@ -120,7 +120,7 @@ class _Tables:
     traditional: Mapping[str, str] = field(default_factory=dict)
 
 
-PARTS = {"de": ("verbs", "words", "phrases"), "zh": ("words", "phrases")}
+PARTS = {"de": ("verbs", "words", "closed", "phrases"), "zh": ("words", "closed", "phrases")}
 """Files of each language."""
 
 

@@ -1,8 +1,7 @@
-"""Units in English order: questions begin with their word or auxiliary, orders with their verb, a negation stands before it."""
+"""English clauses and what they are made of: verb forms, things, phrases with what follows them in its place."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -29,6 +28,8 @@ class EnglishClause(NamedTuple):
     is_forbidden: bool = False
     is_muddled: bool = False
     """Whether it holds a second order."""
+    reported: str = ""
+    """The order that somebody else is said to give."""
 
 
 _PAST = {
@@ -40,20 +41,6 @@ _PAST = {
     "deny": "denied", "throw": "thrown", "get": "got", "win": "won", "speak": "spoken",
     "stand": "stood", "lie": "lain", "understand": "understood",
 }  # fmt: skip
-_STATES = frozenset({"drained", "cordoned", "isolated", "stopped", "cancelled"})
-_INTRANSITIVE = frozenset(
-    "die crash fail end finish happen come run start hang recover fall rise make".split()  # takes `has`, not `is`
-)
-_LEADING_VERBS = frozenset({"show", "tell", "give", "know", "explain", "say", "see", "look", "check", "find", "diagnose"})
-_ADDRESSED = frozenset({"me", "us", "I", "you", "it", "for me"})
-_ADVERBIAL = frozenset(
-    {"not", "still", "already", "again", "not yet", "now", "before", "often", "not any more", "also", "no", "most often"}
-)
-_ALONE = frozenset({"I", "you", "we", "somebody", "it", "they", "everything", "something", "that", "this", "them"})
-_FIRST_PERSON = frozenset({"I", "we"})
-_IMPERATIVES = {"be waiting": "wait", "be running": "run", "be training": "train", "be doing": "do"}
-_LET_RUN = re.compile(r"\bleave ((?:the |a )?(?:diagnos\w+|health check|tests?|check)) running\b")
-_UMLAUT = re.compile(r"ä|ae", re.IGNORECASE)
 SLOT = "{}"
 
 
@@ -68,6 +55,13 @@ def past_of(verb: str) -> str:
     return f"{past} {remainder}".strip().replace(f" {SLOT}", "")
 
 
+def third_person(verb: str) -> str:
+    """Return the form of an English verb behind `it`."""
+    first, _, remainder = verb.partition(" ")
+    ended = f"{first[:-1]}ies" if first.endswith("ry") else f"{first}es" if first.endswith(("s", "sh", "ch", "o")) else f"{first}s"
+    return f"{ended} {remainder}".strip()
+
+
 def text_of(units: Iterable[SentenceUnit]) -> str:
     """Return units as text, one space between words."""
     return " ".join(" ".join(unit.english for unit in units).split())
@@ -78,195 +72,10 @@ def is_question_stop(unit: SentenceUnit) -> bool:
     return unit.source in ("?", "？")
 
 
-def german_clause(units: Sequence[SentenceUnit]) -> EnglishClause:
-    """Return a German clause in English.
-
-    Args:
-        units: Of the clause, its stop last.
-    """
-    body = [unit for unit in units[:-1] if unit.tag is not WordTag.FILLER]
-    asks = is_question_stop(units[-1])
-    if not body:
-        return EnglishClause("", Mood.STATEMENT)
-    lead, body = _conjunctions(body)
-    body = _from_phrase(body)
-    if not body:
-        return EnglishClause(text_of(lead), Mood.STATEMENT)
-    place = _question_place(body)
-    if place is not None:
-        return _prefixed(lead, EnglishClause(_german_question(body, place), Mood.QUESTION))
-    first = body[0]
-    if first.tag is WordTag.ASKING:
-        return _prefixed(lead, EnglishClause(text_of([first, *_verb_first(body[1:])]), Mood.QUESTION))
-    verb = _order_place(body, asks=asks)
-    if first.tag is WordTag.AUXILIARY or (first.is_verb and first.form in (WordForm.FINITE, WordForm.PAST) and verb != 0):
-        return _prefixed(lead, EnglishClause(_german_question(body, -1), Mood.QUESTION))
-    if first.tag in (WordTag.PHRASE, WordTag.REPLY):
-        mood = Mood.QUESTION if asks else Mood.STATEMENT
-        return _prefixed(lead, EnglishClause(text_of(_filled_phrases(body)), mood, changes=_replies_with_change(first)))
-    if verb is not None:
-        return _prefixed(lead, _order(body, verb))
-    modal = _modal_order(body)
-    if modal is not None and not asks:
-        return _prefixed(lead, modal)
-    return _prefixed(lead, EnglishClause(text_of(_settled(body)), Mood.QUESTION if asks else Mood.STATEMENT))
+_ALONE = frozenset({"I", "you", "we", "somebody", "it", "they", "everything", "something", "that", "this", "them", "both"})
 
 
-def _from_phrase(body: list[SentenceUnit]) -> list[SentenceUnit]:
-    """Return units without `show me the` before a phrase that shows or asks already."""
-    place = next((number for number, unit in enumerate(body) if unit.tag is WordTag.PHRASE), 0)
-    leads = all(
-        unit.tag in (WordTag.DETERMINER, WordTag.POLITE)
-        or (unit.is_verb and unit.english in _LEADING_VERBS)
-        or unit.english in _ADDRESSED
-        for unit in body[:place]
-    )
-    return body[place:] if leads else body
-
-
-def _conjunctions(body: list[SentenceUnit]) -> tuple[list[SentenceUnit], list[SentenceUnit]]:
-    place = next((number for number, unit in enumerate(body) if unit.tag is not WordTag.CONJUNCTION), len(body))
-    return body[:place], body[place:]
-
-
-def _prefixed(lead: Sequence[SentenceUnit], clause: EnglishClause) -> EnglishClause:
-    return clause._replace(text=f"{text_of(lead)} {clause.text}".strip())
-
-
-def _replies_with_change(unit: SentenceUnit) -> bool:
-    return unit.english in ("yes, do it",)
-
-
-def _question_place(body: Sequence[SentenceUnit]) -> int | None:
-    """Return where the question word stands, behind no more than a preposition, `show me` or a short address."""
-    for place, unit in enumerate(body):
-        if unit.tag is WordTag.QUESTION:
-            return place
-        if unit.tag in (WordTag.PREPOSITION, WordTag.POLITE, WordTag.ADVERB, WordTag.TIME):
-            continue
-        if unit.is_verb and unit.english in _LEADING_VERBS:
-            continue
-        if unit.tag is WordTag.PRONOUN and unit.english in _ADDRESSED:
-            continue
-        return None
-    return None
-
-
-def _german_question(body: list[SentenceUnit], place: int) -> str:
-    """Return a question in order: question word with its noun, auxiliary, subject, verb, the rest.
-
-    Args:
-        body: Units of the clause.
-        place: Of the question word; -1 where the question begins with its verb.
-    """
-    start = place - 1 if place > 0 and body[place - 1].tag is WordTag.PREPOSITION else max(place, 0)
-    head: list[SentenceUnit] = []
-    remainder = list(body[start:])
-    if place >= 0:
-        head, remainder = list(body[start : place + 1]), list(body[place + 1 :])
-        if head[-1].english == "how" and remainder and remainder[0].tag is WordTag.ADJECTIVE:
-            head, remainder = [*head, remainder[0]], remainder[1:]
-        elif head[-1].english in ("which", "how many", "what kind of", "whose", "how often"):
-            size = _thing_size(remainder)
-            head, remainder = [*head, *remainder[:size]], remainder[size:]
-    finite = _finite_place(remainder)
-    if finite is None:
-        return text_of([*head, *_settled(remainder)])
-    verb = remainder.pop(finite)
-    return text_of([*head, *_with_verb(verb, remainder, has_subject_before=place >= 0, asks_who=_asks_who(head, remainder))])
-
-
-def _asks_who(head: Sequence[SentenceUnit], remainder: Sequence[SentenceUnit]) -> bool:
-    """Tell whether who acts is asked for: `wer hat 4821 gestoppt`, `was hat den Job beendet`."""
-    if not head:
-        return False
-    has_object_first = bool(remainder) and folded_source(remainder[0]) in ("den", "einen", "diesen", "ihn")
-    return head[-1].english == "who" or (has_object_first and head[-1].english in ("what", "which"))
-
-
-def _finite_place(remainder: Sequence[SentenceUnit]) -> int | None:
-    for tags in ((WordTag.AUXILIARY,), (WordTag.ORDER, WordTag.VERB)):
-        for place, unit in enumerate(remainder):
-            if unit.tag in tags and (
-                unit.tag is WordTag.AUXILIARY or unit.form in (WordForm.FINITE, WordForm.PAST, WordForm.BASE, WordForm.IMPERATIVE)
-            ):
-                return place
-    return None
-
-
-def _with_verb(
-    verb: SentenceUnit, remainder: list[SentenceUnit], *, has_subject_before: bool, asks_who: bool = False
-) -> list[SentenceUnit]:
-    """Return auxiliary, subject, adverbs, main verb and the rest of a question."""
-    size = _thing_size(remainder)
-    subject, remainder = remainder[:size], remainder[size:]
-    adverbs = [
-        unit for unit in remainder if unit.english in _ADVERBIAL and unit.tag in (WordTag.NEGATION, WordTag.TIME, WordTag.ADVERB)
-    ]
-    remainder = [unit for unit in remainder if unit not in adverbs]
-    if verb.tag is WordTag.AUXILIARY:
-        # `wer hat 4821 gestoppt`: who acts is asked for, so what stands behind is no subject
-        if asks_who:
-            subject, remainder = [], [*subject, *remainder]
-        main_place = next((place for place in range(len(remainder) - 1, -1, -1) if remainder[place].is_verb), None)
-        if main_place is None:
-            return [verb, *subject, *adverbs, *_settled(remainder)]
-        main = remainder.pop(main_place)
-        return [_fitting(verb, main), *subject, *adverbs, _main(main, verb), *_settled(remainder)]
-    if asks_who and not verb.english.startswith("be "):
-        used = past_of(verb.english) if verb.form is WordForm.PAST else verb.english
-        return [replace(verb, english=used), *subject, *adverbs, *_settled(remainder)]
-    if verb.english.startswith("be "):
-        auxiliary = "was" if verb.form is WordForm.PAST else "are" if verb.form in (WordForm.BASE, WordForm.IMPERATIVE) else "is"
-        main_text = verb.english.removeprefix("be ")
-    else:
-        auxiliary = "did" if verb.form is WordForm.PAST else "do" if verb.form is WordForm.BASE else "does"
-        main_text = verb.english
-    if subject or not has_subject_before or auxiliary in ("is", "are", "was"):
-        if subject and subject[0].english in _FIRST_PERSON and auxiliary == "does":
-            auxiliary = "do"
-        object_first = SLOT in main_text
-        if object_first:
-            target = _thing_size(remainder)
-            main_text, remainder = main_text.replace(SLOT, text_of(remainder[:target])), remainder[target:]
-        return [replace(verb, english=auxiliary), *subject, *adverbs, replace(verb, english=main_text), *_settled(remainder)]
-    return [
-        replace(verb, english=past_of(verb.english) if verb.form is WordForm.PAST else verb.english),
-        *adverbs,
-        *_settled(remainder),
-    ]
-
-
-def _fitting(auxiliary: SentenceUnit, main: SentenceUnit) -> SentenceUnit:
-    """Return `has` for `ist` before a verb of motion: `ist abgestürzt`."""
-    is_passive = folded_source(auxiliary).startswith("wurd")
-    if (
-        main.form in (WordForm.PARTICIPLE, WordForm.FINITE)
-        and not is_passive
-        and main.english.split()[0] in _INTRANSITIVE
-        and past_of(main.english) not in _STATES
-    ):
-        return replace(
-            auxiliary, english={"is": "has", "are": "have", "was": "had", "were": "had"}.get(auxiliary.english, auxiliary.english)
-        )
-    return auxiliary
-
-
-def folded_source(unit: SentenceUnit) -> str:
-    """Return what was typed, in lower case."""
-    return unit.source.lower()
-
-
-def _main(main: SentenceUnit, auxiliary: SentenceUnit) -> SentenceUnit:
-    # `passiert` is written alike as a finite form
-    if main.form is WordForm.PARTICIPLE or (
-        main.form is WordForm.FINITE and auxiliary.english in ("is", "are", "was", "were", "has", "have")
-    ):
-        return replace(main, english=past_of(main.english.removeprefix("be ") if main.english.startswith("be ") else main.english))
-    return replace(main, english=main.english.replace(f" {SLOT}", ""))
-
-
-def _thing_size(units: Sequence[SentenceUnit]) -> int:
+def thing_size(units: Sequence[SentenceUnit]) -> int:
     """Return how many units at the beginning are one thing: `the last checkpoint of 4821`, `jobs 1 and 2`."""
     size = 0
     has_noun = False
@@ -286,7 +95,7 @@ def _thing_size(units: Sequence[SentenceUnit]) -> int:
         elif (
             has_noun
             and size + 1 < len(units)
-            and _joins(unit)
+            and joins_things(unit)
             and (units[size + 1].is_thing or units[size + 1].tag is WordTag.DETERMINER)
         ):
             size += 1
@@ -296,127 +105,14 @@ def _thing_size(units: Sequence[SentenceUnit]) -> int:
     return size if has_noun else (size if size == len(units) else 0)
 
 
-def _joins(unit: SentenceUnit) -> bool:
+def joins_things(unit: SentenceUnit) -> bool:
+    """Tell whether a unit makes one thing of those beside it: `jobs 1 and 2`, `log of 4821`."""
     return (unit.tag is WordTag.CONJUNCTION and unit.english in ("and", "or")) or (
         unit.tag is WordTag.PREPOSITION and unit.english in ("of", "and", "versus")
     )
 
 
-def _order_place(body: Sequence[SentenceUnit], *, asks: bool) -> int | None:
-    """Return where the verb of an order stands, None where the clause orders nothing."""
-    has_modal = any(unit.tag is WordTag.AUXILIARY for unit in body)
-    is_polite = any(unit.tag is WordTag.POLITE for unit in body)
-    for place, unit in enumerate(body):
-        if not unit.is_verb:
-            continue
-        if asks and _UMLAUT.search(unit.source):
-            # `hält 4830 an?` is folded to the order `halt`
-            continue
-        if unit.form is WordForm.IMPERATIVE and (place == 0 or not has_modal):
-            return place
-        if unit.form is WordForm.BASE and not has_modal and (is_polite or not asks):
-            return place
-    if is_polite:
-        return next((place for place, unit in enumerate(body) if unit.is_verb), None)
-    return None
-
-
-def _modal_order(body: Sequence[SentenceUnit]) -> EnglishClause | None:
-    """Return an order that is put as a statement: `4821 soll neu gestartet werden`, `darf nicht angefasst werden`."""
-    modals = [unit for unit in body if unit.tag is WordTag.AUXILIARY and unit.english in ("must", "may", "should")]
-    verb = next((place for place, unit in enumerate(body) if unit.tag is WordTag.ORDER), None)
-    going_on = next((place for place, unit in enumerate(body) if unit.english == "be running"), None)
-    if modals and verb is None and going_on is not None and modals[0].english != "may":
-        verb, body = (
-            going_on,
-            [
-                replace(unit, english="leave {} running", tag=WordTag.ORDER) if unit.english == "be running" else unit
-                for unit in body
-            ],
-        )
-    if not modals or verb is None:
-        return None
-    is_negated = any(unit.tag is WordTag.NEGATION for unit in body)
-    if modals[0].english == "may" and not is_negated:
-        return None
-    plain = [unit for unit in body if unit.tag is not WordTag.AUXILIARY]
-    return _order(plain, plain.index(body[verb]))
-
-
-def _verb_first(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
-    place = next((place for place, unit in enumerate(units) if unit.is_verb), None)
-    if place is None:
-        return _settled(units)
-    before = [unit for unit in units[:place] if unit.tag is WordTag.NEGATION]
-    remainder = [unit for unit in (*units[:place], *units[place + 1 :]) if unit.tag is not WordTag.NEGATION]
-    return [*before, *_with_objects(units[place], remainder)]
-
-
-def _order(body: Sequence[SentenceUnit], place: int) -> EnglishClause:
-    """Return an order: courtesy, negation, verb, its object, the rest."""
-    verb = body[place]
-    remainder = [*body[:place], *body[place + 1 :]]
-    polite = [unit for unit in remainder if unit.tag is WordTag.POLITE]
-    negations = [unit for unit in remainder if unit.tag is WordTag.NEGATION]
-    remainder = [unit for unit in remainder if unit.tag not in (WordTag.POLITE, WordTag.NEGATION)]
-    further_units = [unit for unit in remainder if unit.is_verb]
-    changes = verb.tag is WordTag.ORDER or any(unit.tag is WordTag.ORDER for unit in further_units)
-    remainder = [unit for unit in remainder if not (unit.tag is WordTag.PRONOUN and unit.english in ("you",))]
-    objects = [unit for unit in remainder if unit.is_thing]
-    if len(objects) > 1:
-        remainder = [unit for unit in remainder if not (unit.tag is WordTag.PRONOUN and unit.english == "they")]
-    # `heute Nacht` is the one before us where something is ordered
-    remainder = [replace(unit, english="tonight") if unit.english == "last night" else unit for unit in remainder]
-    remainder = [
-        replace(unit, english="it") if unit.tag is WordTag.PRONOUN and unit.english == "they" else unit for unit in remainder
-    ]
-    is_forbidden = bool(negations) or verb.english.startswith(("do not ", "leave "))
-    tail = [word for word in (_left_over(unit) for unit in negations) if word]
-    if any(unit.english == "nothing" for unit in negations):
-        tail.append("anything")
-    head = (
-        [*polite, SentenceUnit("do not", WordTag.NEGATION, "")] if negations and not verb.english.startswith("do not") else polite
-    )
-    words = text_of([*head, *_with_objects(verb, remainder)])
-    if (test := _LET_RUN.search(words)) is not None:
-        # `lass die Diagnose laufen`: that is no job which goes on
-        words, changes = words.replace(test.group(), f"run {test.group(1)}"), False
-    is_muddled = sum(unit.tag is WordTag.ORDER for unit in body) > 1
-    return EnglishClause(" ".join([words, *tail]), Mood.ORDER, changes, is_forbidden, is_muddled)
-
-
-def _left_over(negation: SentenceUnit) -> str:
-    """Return what a negation says beside `not`."""
-    return negation.english.removeprefix("not").strip() if negation.english.startswith("not ") else ""
-
-
-def _with_objects(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> list[SentenceUnit]:
-    """Return a verb before its object, and then the rest; an object follows no preposition."""
-    target: list[SentenceUnit] = []
-    further_units: list[SentenceUnit] = []
-    place = 0
-    while place < len(remainder):
-        unit = remainder[place]
-        if unit.tag is WordTag.PREPOSITION and not _joins(unit):
-            size = _thing_size(remainder[place + 1 :]) or 1
-            further_units += remainder[place : place + 1 + size]
-            place += 1 + size
-            continue
-        size = _thing_size(remainder[place:])
-        if size and not target:
-            target = list(remainder[place : place + size])
-        else:
-            size = max(size, 1)
-            further_units += remainder[place : place + size]
-        place += size
-    plain = replace(verb, english=_IMPERATIVES.get(verb.english, verb.english.removeprefix("be ")))
-    if SLOT in plain.english:
-        filled = plain.english.replace(SLOT, text_of(target) or "it")
-        return [replace(plain, english=filled), *_settled(further_units)]
-    return [plain, *target, *_settled(further_units)]
-
-
-def _settled(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
+def settled_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with participles and stray verbs in a form that reads as English."""
     settled: list[SentenceUnit] = []
     for original in units:
@@ -426,19 +122,21 @@ def _settled(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
         elif unit.is_verb and unit.english.startswith("be "):
             unit = replace(unit, english=f"is {unit.english.removeprefix('be ')}")
         elif unit.is_verb:
-            unit = replace(unit, english=unit.english.replace(f" {SLOT}", ""))
+            plain = unit.english.replace(f" {SLOT}", "")
+            is_single = bool(settled) and settled[-1].tag in (WordTag.NAME, WordTag.NOUN, WordTag.UNKNOWN)
+            unit = replace(unit, english=third_person(plain) if unit.form is WordForm.FINITE and is_single else plain)
         settled.append(unit)
-    return _filled_phrases(settled)
+    return filled_phrases(settled)
 
 
-def _filled_phrases(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
+def filled_phrases(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with what follows a phrase in its place."""
     filled: list[SentenceUnit] = []
     remainder = list(units)
     while remainder:
         unit = remainder.pop(0)
         if SLOT in unit.english:
-            size = _thing_size(remainder)
+            size = thing_size(remainder)
             unit = replace(unit, english=unit.english.replace(SLOT, text_of(remainder[:size]) or "it"))
             remainder = remainder[size:]
         filled.append(unit)
