@@ -34,12 +34,12 @@ class _Elsewhere(NamedTuple):
 
 _SITE = (
     r"cluster|clusters|site|datacent(?:er|re)|data cent(?:er|re)|region|supercomputer|campus|facility|server ?farm"
-    r"|standort|rechenzentrum"
-    r"|serverraum"
+    r"|standort|rechenzentrum|serverraum"
 )
 _BEFORE = re.compile(rf"(?<![\w{{'-])([^\W\d_][\w.'-]*)[ -](?:{_SITE})(?![\w-])", re.IGNORECASE)
-_NUMBERED = re.compile(rf"(?<![\w-])(?:{_SITE}) (?:no\.? ?|number ?|nr\.? ?)?([0-9]{{1,2}}|[A-Z])(?![\w-])")
+_NUMBERED = re.compile(rf"(?<![\w-])(?:{_SITE}) (?:no\.? ?|number ?|nr\.? ?)?([0-9]{{1,2}}|[B-HJ-Z])(?![\w-])")
 _NAMED = re.compile(rf"(?<![\w-])(?i:{_SITE})(?i: (?:in|at|named|called|namens|bei|von|of))? \"?([A-ZÄÖÜ][\w-]+)\"?(?![\w'])")
+_STANDORT = re.compile(r"\b(?:Standort|Rechenzentrum|Cluster namens) ([A-ZÄÖÜ][\w-]+)")
 _INSIDE = re.compile(r"(?<![\w-])(?:in|at|from|over in|near|out of) ([A-Z][a-z]{3,}(?: [A-Z][a-z]+)?)(?![\w'/.-])")
 _HAN_OTHER = r"(?:{})(?:的|那个|那边的?|这边的?)?(?:集群|机房|站点|数据中心|超算)"
 _HAN_THERE = re.compile(r"([\u4e00-\u9fff]{2,3})(?:那边|那里|那儿)的?(?:集群|机房|站点|数据中心|超算)")
@@ -79,13 +79,14 @@ def _vocabulary() -> frozenset[str]:
     return frozenset(WORDS.read_text(encoding="ascii").split())
 
 
-def elsewhere(sentence: str, names: Names, inventory: NameInventory) -> str:
+def elsewhere(sentence: str, names: Names, inventory: NameInventory, *, english: bool = True) -> str:
     """Return what a question names that lies elsewhere, as it stands there; empty where it is about what is watched.
 
     Args:
         sentence: As it was typed, in any language.
         names: Of the question.
         inventory: What exists.
+        english: Whether it is English: of other languages no list of common words is here, so that only known names count.
     """
     own = _own_names(inventory)
     text = re.sub(r"\"[^\"]*\"|`[^`]*`", " ", sentence)
@@ -96,7 +97,7 @@ def elsewhere(sentence: str, names: Names, inventory: NameInventory) -> str:
     named = bool(names.jobs or names.nodes or names.incidents)
     if not named and (match := known.systems.search(text)) and match.group().lower() not in own and _is_about(text, match):
         return match.group()
-    for word in _sites(text, named=named):
+    for word in _sites(text, named=named, english=english):
         if word.lower() not in own:
             return word
     return ""
@@ -115,7 +116,7 @@ def _is_about(text: str, match: re.Match[str]) -> bool:
     return bool(_OF_SYSTEM.search(text[: match.start()])) or bool(_HAN.search(match.group()))
 
 
-def _sites(text: str, *, named: bool) -> Iterator[str]:
+def _sites(text: str, *, named: bool, english: bool) -> Iterator[str]:
     """Yield words that set a cluster, a site, a room apart from ours."""
     known = _known()
     for match in _BEFORE.finditer(text):
@@ -123,9 +124,9 @@ def _sites(text: str, *, named: bool) -> Iterator[str]:
         low = word.lower().removesuffix("'s")
         if low in known.other:
             yield match.group()
-        elif low not in known.own and low not in _vocabulary() and spelling().mended(low) == low and len(low) > 1:
+        elif english and low not in known.own and low not in _vocabulary() and spelling().mended(low) == low and len(low) > 1:
             yield word
-    for pattern in (_NUMBERED, _NAMED):
+    for pattern in (_NUMBERED, _NAMED) if english else (_NUMBERED, _STANDORT):
         for match in pattern.finditer(text):
             if match[1].lower() not in _vocabulary() | known.own | _TECH:
                 yield match.group()
@@ -134,7 +135,7 @@ def _sites(text: str, *, named: bool) -> Iterator[str]:
         yield match.group()
     if match := _HAN_THERE.search(text):
         yield match[1]
-    if not named and not _HAN.search(text) and text.isascii():
+    if not named and english:
         for match in _INSIDE.finditer(text):
             if match[1].lower() not in _vocabulary() | _TECH:
                 yield match[1]

@@ -55,7 +55,7 @@ def resolve_pointers(names: Names, dialogue: Dialogue, inventory: NameInventory)
     """
     if begins_before(names.sketch):
         return names
-    if (match := _BARE_NUMBER.match(_plain_number(names))) is not None:
+    if not dialogue.pending and (match := _BARE_NUMBER.match(_plain_number(names))) is not None:
         return _numbered(names, match[1], dialogue, inventory)
     if _has_names(names):
         return names

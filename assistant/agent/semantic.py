@@ -56,6 +56,8 @@ _SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
 """Where words that nothing knows end up: never offered, and taken only when it is sure."""
 NEAR = 0.4
 """How near the second reading must be; a lonely one is taken, but for a change."""
+ELSEWHERE = "elsewhere"
+"""Intent of a question about another place; how it was read says nothing more then."""
 KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 NO_RULE_LIFTED = (
@@ -113,10 +115,11 @@ class SemanticAgent:
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
         if refusal is not None:
-            answer = self._of_elsewhere(said, words, read_inventory(self._gate)) or refusal
+            answer = self._of_elsewhere(said, words, read_inventory(self._gate), english=False) or refusal
         else:
             foreign = said if reading.english != said else ""
-            answer = reading.remarked(self._answer(words, foreign=foreign, trusted=trusted, listener=listener))
+            answer = self._answer(words, foreign=foreign, trusted=trusted, listener=listener)
+            answer = answer if answer.intent == ELSEWHERE else reading.remarked(answer)
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
@@ -131,10 +134,12 @@ class SemanticAgent:
             listener("")
         return Answer(text, AnswerKind.ANSWER, MODE, "small_talk", sources=tuple(turn.sources))
 
-    def _of_elsewhere(self, said: str, words: str, inventory: NameInventory) -> Answer | None:
+    def _of_elsewhere(self, said: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
         """Say that nothing is known of another place, cluster or system, where a question names one."""
-        name = elsewhere(said, read_names(words, inventory), inventory) if inventory.nodes or inventory.jobs else ""
-        return Answer(elsewhere_told(name, inventory), AnswerKind.UNKNOWN, MODE, "elsewhere") if name else None
+        if not (inventory.nodes or inventory.jobs):
+            return None
+        name = elsewhere(said, read_names(words, inventory), inventory, english=english)
+        return Answer(elsewhere_told(name, inventory), AnswerKind.UNKNOWN, MODE, ELSEWHERE) if name else None
 
     def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
         number = shown_source(words)
@@ -143,7 +148,7 @@ class SemanticAgent:
         if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
-        if (answer := self._of_elsewhere(foreign or words, words, inventory)) is not None:
+        if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
         names = replace(names, said=foreign)
@@ -156,12 +161,12 @@ class SemanticAgent:
         names = aspect.names if aspect is not None else names
         intent = self._outright(words, names, aspect)
         choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
-        if choices[0].probability < SURE and choices[0].intent not in CHANGING and (absent := unknown_told(names)):
+        if _is_unsure(choices) and (absent := unknown_told(names)):
             if not (has_figure(names) and (names.jobs or self.state.jobs)):
                 return Answer(f"{absent} {KNOWN_HERE}", AnswerKind.UNKNOWN, MODE, "out_of_scope", options=("help",))
             choices = [IntentChoice("progress", 1.0)]
         request = _filled(
-            self._request(choices[0], words, names, aspect),
+            self._request(choices[0], words, names, aspect, follows=intent is not None),
             self.state,
             self._intents,
         )
@@ -203,8 +208,12 @@ class SemanticAgent:
             return aspect.intent
         return "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
 
-    def _request(self, choice: IntentChoice, words: str, names: Names, aspect: AspectReading | None) -> QuestionRequest:
-        same = aspect is None and choice.probability == 1.0 and choice.intent == self.state.intent
+    def _request(
+        self, choice: IntentChoice, words: str, names: Names, aspect: AspectReading | None, *, follows: bool
+    ) -> QuestionRequest:
+        """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
+        named = names.jobs or names.nodes or names.incidents or names.numbers
+        same = follows and bool(named) and aspect is None and choice.intent == self.state.intent
         return QuestionRequest(
             choice.intent,
             words,
@@ -338,6 +347,14 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
             return
         yield from filter(None, [until_told(turn)])
     yield from TELLERS[turn.request.intent](turn)
+
+
+def _is_unsure(choices: Sequence[IntentChoice]) -> bool:
+    """Tell whether a question has no reading that would be answered without asking back."""
+    first, second = choices[0], choices[1].probability if len(choices) > 1 else 0.0
+    if first.intent in CHANGING:
+        return False
+    return first.intent in _SAYS_LITTLE or (first.probability < FAIR and second > first.probability * NEAR)
 
 
 def _else_meant(request: QuestionRequest, choices: Sequence[IntentChoice]) -> Iterator[str]:

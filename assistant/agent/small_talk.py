@@ -73,7 +73,7 @@ _PADDING: Mapping[str, str] = {
         r"|bunch|million)"
         r"|very much|many|for (?:your|the|all(?: your)?)? ?(?:help|work|info|now|today|tonight|that|this|everything"
         r"|the night)|and|to (?:you|all)"
-        r"|you|all|ok|okay|great|perfect|cool|nice|awesome|wow|super|oh|ah|well|so|just|tomorrow|later|soon|around"
+        r"|you|all|ok|okay|alright|right|great|perfect|cool|nice|awesome|wow|super|oh|ah|well|so|just|tomorrow|later|soon|around"
         r"|today|tonight|now|too"
         r"|as always|really|anyway|is|no problem|with|my|dear|lol|haha|this"
     ),
