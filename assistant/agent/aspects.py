@@ -129,7 +129,7 @@ _SHOULD = re.compile(
     rf"(?:\b(?:should|shall|ought|must|do) (?:i|we)(?: really| better| have to| need to| to| now| just)*"
     rf"|\b(?:is it|would it be) (?:\w+ )?(?:safe|ok|okay|wise|worth(?:while)?|smart|good|right|necessary|an idea|idea"
     rf"|sensible)(?: to| if (?:i|we))?"
-    rf"|\bdoes it make sense to|\b(?:better|time) to|\bworth) (?:\w+ )?(?P<verb>{_CHANGE})\b"
+    rf"|\bdoes it make sense to|\b(?:better|time) to|\bworth) (?:\w+ )?(?P<verb>{_CHANGE})(?:l?ing|ing)?\b"
 )
 _WHAT_IF = re.compile(
     rf"\b(?:what (?:would |will |is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
@@ -214,6 +214,9 @@ class _Question(NamedTuple):
 def read_aspect(names: Names, dialogue: Dialogue, inventory: NameInventory) -> AspectReading | None:
     """Return what a question asks for outright; None where its words leave that to the choice of an intent."""
     text = spelling().mended(names.sketch).lower().replace("\u2019", "'")
+    if len(names.terms) == 1:
+        # `if I killed it` names no reason
+        text = text.replace("{text}", names.terms[0].lower())
     # a slot is no word `job` or `node`
     text = text.replace("{job}", "{jb}").replace("{node}", "{nd}")
     if len(text.split()) > MOST_WORDS:

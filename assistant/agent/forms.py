@@ -50,7 +50,8 @@ class QuestionForm(StrEnum):
 
 
 _GREETING = (
-    r"^\W*(?:(?:hi|hey|hello|ok|okay|so|and|but|now|well|please|tell me(?: if| whether)?|do you know (?:if|whether))\b[\s,]*)*"
+    r"^\W*(?:(?:hi|hey|hello|(?:good )?(?:morning|evening|afternoon)|ok|okay|so|and|but|now|well|please|tell me(?: if"
+    r"| whether)?|do you know (?:if|whether))\b[\s,]*)*"
 )
 _FORMS = (
     (
