@@ -85,7 +85,7 @@ _WAITS = re.compile(
     r"|\b(?:wait|waits|waiting) (?:for|on) (?:what|whom|who)\b"
 )
 _SURE = re.compile(
-    r"\bhow (?:sure|certain|confident|convinced|reliable|safe is (?:that|this|the diagnosis))\b|\b(?:are|r) (?:you"
+    r"\bhow (?:sure|certain|confident|convinced|reliable is (?:that|this|the diagnosis)|safe is (?:that|this|the diagnosis))\b|\b(?:are|r) (?:you"
     r"|u) (?:\w+ )?(?:sure|certain"
     r"|confident|positive|convinced)\b|^\W*(?:you |really )?sure\b.*\?|\bhow do (?:you|we) know\b"
     r"|\bwhat makes you (?:think|say|so)\b"
@@ -106,11 +106,11 @@ _CULPRIT = re.compile(
 _OFTEN = re.compile(r"\b(?:most|often|worst|usually|ever|always|week|month|down|out|drained|free|idle|cordoned|running|runs?)\b")
 _LOST = re.compile(
     r"\b(?:steps?|work|progress|training|iterations?|much|many)\b.*\b(?:lost|lose|loses|losing|redo|redone"
-    r"|repeat(?:ed)?|wasted?|again|throw away)\b"
+    r"|repeat(?:ed)?|wasted?|throw away|(?:do|does|make|makes|made|done|run) (?:\w+ )?again)\b"
     r"|\b(?:lost|lose)\b.*\b(?:steps?|work|progress|iterations?)\b"
 )
 _OUTCOME = re.compile(
-    r"\b(?:recover(?:ed|s|y)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
+    r"\b(?:recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
     r"|again|on its feet|on track|now|yet|already|online)|back(?=\W*$)"
     r"|fixed|solved|resolved|sorted(?: out)?|healed|repaired|taken care of|up again|running again|dealt with"
     r"|work(?:ed)? out|in order again)\b"
@@ -131,17 +131,18 @@ _SHOULD = re.compile(
     rf"|sensible)(?: to| if (?:i|we))?"
     rf"|\bdoes it make sense to|\b(?:better|time) to|\bworth) (?:\w+ )?(?P<verb>{_CHANGE})(?:l?ing|ing)?\b"
 )
+_NO_COUNSEL = re.compile(r"^\W*(?:\w+ ){0,2}(?:how|what|where|when|which|why)\b|\b(?:something|anything)\b")
 _WHAT_IF = re.compile(
     rf"\b(?:what (?:would |will |is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
     rf"|what follows|consequences?"
     rf"|(?:the )?effect|what does it (?:mean|cost)|what becomes)\b.*?\b(?P<verb>{_CHANGE})(?:l?ing|ing|ed|s)?\b"
 )
 _TO_DO = re.compile(
-    r"\bwhat (?:exactly )?(?:do|should|must|can|shall|would|is there for) (?:i|we|me|us)(?: need| have)?(?: still| now"
+    r"\bwhat (?:exactly )?(?:do|should|must|shall|would|is there for) (?:i|we|me|us)(?: need| have)?(?: still| now"
     r"| really)?(?: to)?(?: now| still)? do\b"
     r"|\bwhat(?: is|'s)? (?:there |left |next|remains? )+(?:to (?:be done|do)|for (?:me|us))\b|\bwhat(?: is"
     r"|'s)? (?:next|left|now|to do|to be done)\W*$"
-    r"|\bwhat now\b|\bnext steps?\b|\b(?:to-?do|todo) ?(?:list)?\b|\baction items?\b|\bwhat(?: still)? needs (?:doing"
+    r"|\bwhat now\W*$|\bwhat can i do now\b|\bnext steps?\b|\b(?:to-?do|todo) ?(?:list)?\b|\baction items?\b|\bwhat(?: still)? needs (?:doing"
     r"|to be done|to happen|me|action)\b"
     r"|\b(?:anything|something|what else) (?:left |else |more )*(?:for me to do|(?:i|we) (?:need|have|must|should"
     r"|can) (?:to )?do|to do|to take care of)\b"
@@ -275,7 +276,7 @@ def _hand(question: _Question) -> AspectReading | None:
 def _line(question: _Question) -> AspectReading | None:
     if (
         not question.says(_LINE)
-        or question.says(r"\blines\b|\blog\b|\bcontain|\bprov|\bshows?\b|\bevidence\b")
+        or question.says(r"\blines\b|\blog\b|\bcontain|\bprov|\bshows?\b|\bevidence\b|\b(?:is|are) \{jb\}\W*$")
         or not question.of_job
     ):
         return None
@@ -315,6 +316,8 @@ def _same(question: _Question) -> AspectReading | None:
 
 def _family(question: _Question) -> AspectReading | None:
     if question.names.jobs or question.names.nodes or question.names.incidents or not question.says(rf"\b(?:{_FAMILY})\b"):
+        return None
+    if question.says(r"\b(?:me|my|decision|approval)\b"):
         return None
     if question.says(r"\b(?:test|tests|benchmark|log|logs|grep|mean|means|temperature|hot|fans?|use|usage|using|free|idle)\b"):
         return None
@@ -366,7 +369,7 @@ def _outcome(question: _Question) -> AspectReading | None:
 
 def _waits(question: _Question) -> AspectReading | None:
     points = question.names.jobs or (question.of_job and question.says(r"\b(?:it|that|this|for what|on what|what for)\b"))
-    if not points or not question.says(_WAITS) or question.says(r"\bfor me\b|\bhow long\b|\bme\W*$"):
+    if not points or not question.says(_WAITS) or question.says(r"\b(?:ranks?|gpus?|stacks?|how long|for me)\b|\bme\W*$"):
         return None
     return _reading(question, "waits_for", "job_status")
 
@@ -376,13 +379,16 @@ def _weighed(question: _Question) -> AspectReading | None:
         match = pattern.search(question.text)
         if match is None:
             continue
+        if aspect == "should" and question.says(_NO_COUNSEL):
+            continue
         change = next(name for name, verb in VERBS.items() if re.match(rf"(?:{verb})(?!\w)", match["verb"]))
         if change in ("approve", "deny"):
             return _reading(question, f"{aspect}:{change}", "approvals")
         if change in ("cordon", "uncordon") and question.of_node:
             return _reading(question, f"{aspect}:{change}", "node_state")
         if change in ("cancel", "recover") and question.of_job:
-            return _reading(question, f"{aspect}:{change}", "job_status")
+            intent = "plan" if change == "recover" and aspect == "what_if" else "job_status"
+            return _reading(question, f"{aspect}:{change}", intent)
     return None
 
 

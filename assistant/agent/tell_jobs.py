@@ -176,10 +176,8 @@ def progress(turn: QuestionTurn) -> Iterator[str]:
         yield f"It reached step {step} of {whole[1]}, {step / int(whole[1]):.0%} [{source.number}]."
     else:
         yield f"It reached step {step} [{source.number}]."
-    if last:
-        loss = _LOSS.search(last)
-        figure = f" is {float(loss[1]):.4g}" if loss else ""
-        yield f"The last loss in its log{figure} [{lines.number}]: {one_line(last, 160)}"
+    if loss := _LOSS.search(last):
+        yield f"The last loss in its log is {float(loss[1]):.4g} [{lines.number}]: {one_line(last, 160)}"
 
 
 def compare_jobs(turn: QuestionTurn) -> Iterator[str]:
