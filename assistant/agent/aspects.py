@@ -85,7 +85,8 @@ _WAITS = re.compile(
     r"|\b(?:wait|waits|waiting) (?:for|on) (?:what|whom|who)\b"
 )
 _SURE = re.compile(
-    r"\bhow (?:sure|certain|confident|convinced|reliable is (?:that|this|the diagnosis)|safe is (?:that|this|the diagnosis))\b|\b(?:are|r) (?:you"
+    r"\bhow (?:sure|certain|confident|convinced|reliable is (?:that|this|the diagnosis)|safe is (?:that|this"
+    r"|the diagnosis))\b|\b(?:are|r) (?:you"
     r"|u) (?:\w+ )?(?:sure|certain"
     r"|confident|positive|convinced)\b|^\W*(?:you |really )?sure\b.*\?|\bhow do (?:you|we) know\b"
     r"|\bwhat makes you (?:think|say|so)\b"
@@ -142,7 +143,8 @@ _TO_DO = re.compile(
     r"| really)?(?: to)?(?: now| still)? do\b"
     r"|\bwhat(?: is|'s)? (?:there |left |next|remains? )+(?:to (?:be done|do)|for (?:me|us))\b|\bwhat(?: is"
     r"|'s)? (?:next|left|now|to do|to be done)\W*$"
-    r"|\bwhat now\W*$|\bwhat can i do now\b|\bnext steps?\b|\b(?:to-?do|todo) ?(?:list)?\b|\baction items?\b|\bwhat(?: still)? needs (?:doing"
+    r"|\bwhat now\W*$|\bwhat can i do now\b|\bnext steps?\b|\b(?:to-?do|todo) ?(?:list)?\b|\baction items?\b"
+    r"|\bwhat(?: still)? needs (?:doing"
     r"|to be done|to happen|me|action)\b"
     r"|\b(?:anything|something|what else) (?:left |else |more )*(?:for me to do|(?:i|we) (?:need|have|must|should"
     r"|can) (?:to )?do|to do|to take care of)\b"
