@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from assistant.agent.answer import AnswerKind
-from assistant.agent.coverage import asked_attributes, figures_told, uncovered, uncovered_told
+from assistant.agent.coverage import attributes_of, figures_told, uncovered, uncovered_told
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn
 from assistant.agent.forms import MOST_WHYS, first_sentence
 from assistant.agent.moods import CHANGING
 from assistant.agent.queries import RecordQuery, read_query
 from assistant.agent.tell_comparison import comparison_told
+from assistant.agent.tell_counsel import aspect_told
 from assistant.agent.tell_queries import query_told
 
 _COUNTABLE = frozenset(
@@ -30,6 +31,8 @@ _COUNTABLE = frozenset(
 )
 """Intents of questions about all jobs or incidents; of one job only where a figure of all of them is asked for."""
 _OF_ONE_JOB = frozenset({"job_status", "progress", "newest_checkpoint", "explain_job", "compare_jobs", "plan"})
+_TOLD_BY_ASPECTS = ("the last", "what will happen", "who acknowledged", "only of", "the memory of GPUs", "priorities")
+"""Attributes that an aspect tells itself, or that its words only seem to name."""
 _FIGURES = frozenset({"progress", "job_status", "explain_job", "gpu_use", "show_log", "log_errors"})
 
 
@@ -44,7 +47,7 @@ def of_two_jobs(request: QuestionRequest) -> QuestionRequest:
 def query_of(turn: QuestionTurn) -> RecordQuery | None:
     """Return what is asked of all jobs or incidents; None where the question is about one of them."""
     intent = turn.request.intent
-    query = read_query(turn.request.names) if intent not in CHANGING else None
+    query = read_query(turn.request.names) if intent not in CHANGING and not turn.request.aspect else None
     if query is None or turn.request.names.strangers:
         return None
     if query.measure in ("steps_lost", "node_hours"):
@@ -73,10 +76,12 @@ def composed_lines(turn: QuestionTurn, tell: Callable[[QuestionTurn], Iterator[s
     intent = turn.request.intent
     if turn.kind is not AnswerKind.ANSWER or intent in CHANGING:
         return lines
+    aspect = aspect_told(turn) if turn.request.aspect else ""
+    if aspect:
+        missing = [part for part in uncovered(turn.request.names, intent) if not part.startswith(_TOLD_BY_ASPECTS)]
+        return [*([uncovered_told(missing)] if missing else []), aspect, *_whys(lines, [aspect])]
     figures = list(comparison_told(turn)) if intent == "compare_jobs" else []
-    figures_asked = [
-        row for row in asked_attributes(turn.request.names.sketch) if row.line is not None and intent not in row.intents
-    ]
+    figures_asked = [row for row in attributes_of(turn.request.names) if row.line is not None and intent not in row.intents]
     if not figures and intent in _FIGURES and (figures_asked or intent == "progress"):
         figures = list(figures_told(turn))
     covered = {row.name for row in figures_asked} if figures else set()

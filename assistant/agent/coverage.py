@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from assistant.agent.chooser import spelling
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.words import Names
+from assistant.agent.words import WORDS, Names
 from assistant.content.reading import build, knowledge_file, read_toml
 
 _SPANNED = frozenset(
@@ -24,6 +25,7 @@ _OF_ONE_THING = frozenset(
     {"job_status", "node_state", "recover", "cancel", "cordon", "uncordon", "plan", "compare_jobs", "meaning", "help"}
 )
 _OF_USERS = frozenset({"failed_jobs", "list_jobs"})
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _SAYS_NOTHING = frozenset({"help", "meaning", "out_of_scope", "mode", "approve"})
 
 
@@ -61,15 +63,25 @@ def attributes() -> Sequence[Attribute]:
     return [
         Attribute(
             row.name,
-            re.compile(
-                rf"(?<![\w{{-])(?:{'|'.join(re.escape(word.strip()) for word in row.words.split(','))})(?![\w}}-])", re.IGNORECASE
-            ),
+            re.compile(_pattern([word.strip() for word in row.words.split(",")]), re.IGNORECASE),
             frozenset(row.intents),
             re.compile(row.line) if row.line else None,
             row.why,
         )
         for row in rows
     ]
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """Return the pattern of words; those of a script without spaces stand anywhere."""
+    spaced = "|".join(re.escape(word) for word in words if word.isascii() or not _HAN.search(word))
+    unspaced = "|".join(re.escape(word) for word in words if _HAN.search(word))
+    return rf"(?<![\w{{-])(?:{spaced})(?![\w}}-])" + (f"|{unspaced}" if unspaced else "")
+
+
+def attributes_of(names: Names) -> list[Attribute]:
+    """Return the attributes that a question names, in the words as they were typed too."""
+    return asked_attributes(f"{names.sketch}\n{names.said}" if names.said else names.sketch)
 
 
 def asked_attributes(sentence: str) -> list[Attribute]:
@@ -95,9 +107,7 @@ def uncovered(names: Names, intent: str) -> list[str]:
     """
     if intent in _SAYS_NOTHING:
         return []
-    missing = [
-        f"{row.name} ({row.why})" if row.why else row.name for row in asked_attributes(names.sketch) if intent not in row.intents
-    ]
+    missing = [f"{row.name} ({row.why})" if row.why else row.name for row in attributes_of(names) if intent not in row.intents]
     missing += [bound.text for bound in names.quantities.bounds]
     missing += [names.quantities.clock[2]] if names.quantities.clock[2] else []
     missing += [names.span] if names.span and intent not in _SPANNED | _OF_ONE_THING else []
@@ -105,6 +115,29 @@ def uncovered(names: Names, intent: str) -> list[str]:
         f"only of {user}" for user in names.users if intent not in _OF_USERS and not names.jobs and intent not in _OF_ONE_THING
     ]
     return list(dict.fromkeys(missing))
+
+
+def has_figure(names: Names) -> bool:
+    """Tell whether the log of a job may hold the figure that a question names."""
+    return any(row.line is not None for row in attributes_of(names))
+
+
+def unknown_words(names: Names) -> str:
+    """Return the words of a question that nobody here has used before, quoted; empty where there is none."""
+    words = re.findall(r"(?<![{\w'])[^\W\d_]{4,}(?![}\w])", spelling().mended(names.sketch))
+    strange = [word for word in dict.fromkeys(words) if word.lower() not in _vocabulary()]
+    return " or ".join(f"{word!r}" for word in strange[:3])
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    return frozenset(WORDS.read_text(encoding="ascii").split())
+
+
+def unknown_told(names: Names) -> str:
+    """Return how it is told that a question asks for nothing but what no record holds; empty where it names no such thing."""
+    missing = [f"{row.name} ({row.why})" if row.why else row.name for row in attributes_of(names)]
+    return f"Not known: no record here tells {', or '.join(missing)}." if missing else ""
 
 
 def uncovered_told(missing: Sequence[str]) -> str:
@@ -115,7 +148,7 @@ def uncovered_told(missing: Sequence[str]) -> str:
 def figures_told(turn: QuestionTurn) -> Iterator[str]:
     """Tell the last figures that a job's log has for the attributes that a question names; nothing where it names none."""
     job = turn.request.job
-    for row in asked_attributes(turn.request.names.sketch):
+    for row in attributes_of(turn.request.names):
         if row.line is None or not job:
             continue
         figure, number = last_figure(turn, row, job)

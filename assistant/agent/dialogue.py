@@ -40,6 +40,10 @@ class QuestionRequest:
     nodes: tuple[str, ...] = ()
     incident: int | None = None
     confidence: float = 1.0
+    aspect: str = ""
+    """What of the thing is asked for outright, see `aspects`; empty where the intent says it all."""
+    form_text: str = ""
+    """The sentence whose form the answer has: of a follow-up such as `and 11?` the one before it."""
 
 
 @dataclass
@@ -62,6 +66,14 @@ class QuestionTurn:
     listener: Listener | None = None
     spoken_job: str = ""
     """The job that was spoken of last."""
+    spoken_step: int | None = None
+    """The step whose checkpoint was spoken of last."""
+    listed: tuple[str, ...] = ()
+    """Rows of the last list."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the first sentence turned out to be about, `job` or `nodes`: it is what `it` stands for next."""
+    step: int | None = None
+    """The step whose checkpoint the answer is about."""
 
     @property
     def number(self) -> int:
@@ -263,6 +275,12 @@ class Dialogue:
     listed_kind: str = ""
     approvals: tuple[int, ...] = ()
     """Changes that the last answer put before a person."""
+    step: int | None = None
+    """The step whose checkpoint was spoken of last."""
+    sentence: str = ""
+    """The last question with its names masked: `and 11?` asks the same of another thing."""
+    aspect: str = ""
+    """What it asked for outright."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -272,16 +290,23 @@ class Dialogue:
             lines: Of the answer.
         """
         request, incidents = turn.request, tuple(dict.fromkeys(turn.incidents))
-        kind = _LISTS.get(request.intent, "")
+        kind = _LISTS.get(request.intent, "") if not request.aspect else ""
         rows = tuple(_rows(lines, kind, turn)) if kind else ()
         alone = {kind: rows[0]} if len(rows) == 1 else {}
         incident = request.incident if request.incident is not None else incidents[0] if len(incidents) == 1 else self.incident
         about = turn.inventory.incidents.get(request.incident, "") if request.incident is not None else ""
-        jobs = (request.job, request.other_job, about, alone.get("job", ""), *self.jobs)
-        nodes = request.nodes or tuple(_blamed(turn)) or tuple(filter(None, [alone.get("node")])) or self.nodes
+        jobs = (turn.about.get("job", ""), request.job, request.other_job, about, alone.get("job", ""), *self.jobs)
+        nodes = (
+            turn.about.get("nodes", ())
+            or request.nodes
+            or tuple(_blamed(turn))
+            or tuple(filter(None, [alone.get("node")]))
+            or self.nodes
+        )
         subject = next(
             (name for name in (*intents()[request.intent].needs, *intents()[request.intent].takes) if _has(request, name)), ""
         )
+        subject = "job" if turn.about.get("job") else "node" if turn.about.get("nodes") else subject
         return Dialogue(
             request.intent,
             tuple(dict.fromkeys(filter(None, jobs)))[:5],
@@ -292,6 +317,9 @@ class Dialogue:
             listed=rows or self.listed,
             listed_kind=kind if rows else self.listed_kind,
             approvals=tuple(filter(None, (proposal.approval for proposal in turn.proposals))),
+            step=_step_of(turn),
+            sentence=request.form_text or request.names.sketch,
+            aspect=request.aspect,
         )
 
     def only_subject(self) -> Dialogue:
@@ -334,6 +362,19 @@ def _rows(lines: Sequence[str], kind: str, turn: QuestionTurn) -> Iterator[str]:
         match = _ROW.match(row)
         if match and match.group(1) in names:
             yield match.group(1)
+
+
+def _step_of(turn: QuestionTurn) -> int | None:
+    """Return the step whose checkpoint an answer is about: the one that it names, else the newest that may be loaded."""
+    if turn.step is not None or turn.request.intent not in ("newest_checkpoint", "checkpoints", "recover"):
+        return turn.step
+    for source in turn.sources:
+        if source.tool == "choose_checkpoint" and isinstance((source.value or {}).get("step"), int):
+            return int(source.value["step"])
+        if source.tool == "list_checkpoints":
+            healthy = [row["step"] for row in (source.value or {}).get("checkpoints", ()) if row["healthy"]]
+            return max(healthy, default=None)
+    return None
 
 
 def _blamed(turn: QuestionTurn) -> Iterator[str]:

@@ -14,12 +14,25 @@ from typing import Any
 
 from assistant.agent.answer import AnswerSource, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.tell_incidents import lease_end
+from assistant.agent.node_leads import (
+    BAD,
+    GOOD,
+    MOVES,
+    OUT,
+    STUCK,
+    health_yes_no,
+    node_person,
+    node_when,
+    node_yes_no,
+    nodes_how_many,
+    nodes_yes_no,
+    says,
+    source_of,
+    upper,
+)
 from assistant.agent.tell_jobs import FAILED
 from assistant.nodeset import fold
-from assistant.records import NodeState
 
-OUT = {NodeState.DRAINING.value, NodeState.DRAINED.value, NodeState.DOWN.value}
 QUIET_MIN = 15
 """Minutes without a line in its log, from which on a running job is not said to move."""
 MOST_WHYS = 3
@@ -37,11 +50,18 @@ class QuestionForm(StrEnum):
 
 
 _GREETING = (
-    r"^\W*(?:(?:hi|hey|hello|ok|okay|so|and|but|now|well|please|tell me(?: if| whether)?|do you know (?:if|whether))\b[\s,]*)*"
+    r"^\W*(?:(?:hi|hey|hello|(?:good )?(?:morning|evening|afternoon)|ok|okay|so|and|but|now|well|please|tell me(?: if"
+    r"| whether)?|do you know (?:if|whether))\b[\s,]*)*"
 )
 _FORMS = (
-    (QuestionForm.HOW_MANY, re.compile(rf"{_GREETING}(?:how many|what is the number of|count)\b")),
-    (QuestionForm.HOW_LONG, re.compile(rf"{_GREETING}(?:for )?how long\b")),
+    (
+        QuestionForm.HOW_LONG,
+        re.compile(
+            rf"{_GREETING}(?:for )?(?:how long|how (?:many|much) (?:seconds|secs|minutes|mins|hours|hrs|days|time)"
+            rf"|what (?:was|is) the (?:duration|run ?time))\b"
+        ),
+    ),
+    (QuestionForm.HOW_MANY, re.compile(rf"{_GREETING}(?:how many|how much|what is the number of|count)\b")),
     (QuestionForm.WHEN, re.compile(rf"{_GREETING}(?:since |until |at )?(?:when|what time)\b|\bsince when\s*\??$")),
     (QuestionForm.PERSON, re.compile(rf"{_GREETING}(?:who|whose)\b")),
     (
@@ -62,37 +82,28 @@ def form_of(sentence: str) -> QuestionForm:
 
 def first_sentence(turn: QuestionTurn) -> str:
     """Return the sentence that answers the form of a question from what was looked up for it; empty where there is none."""
-    form, text = form_of(turn.request.names.sketch), turn.request.names.sketch.lower()
+    sketch = turn.request.form_text or turn.request.names.sketch
+    form, text = form_of(sketch), sketch.lower()
     lead = _LEADS.get((form, turn.request.intent))
+    if lead is None and turn.request.job and form in _OF_A_JOB and turn.request.intent in _ABOUT_A_JOB:
+        # when, and how long, is in the record of the job, whatever else was looked up
+        turn.look("show_job", job=turn.request.job)
+        lead = _LEADS[form, "job_status"]
     return lead(turn, text) if lead is not None else ""
-
-
-def _source(turn: QuestionTurn, tool: str) -> AnswerSource | None:
-    return next((source for source in turn.sources if source.tool == tool and not source.error), None)
-
-
-def _says(text: str, words: str) -> bool:
-    return re.search(rf"\b(?:{words})\b", text) is not None
-
-
-_GOOD = "ok|okay|fine|healthy|well|good|alright|up|available|usable|in service|back|schedulable|ready|alive|sound"
-_BAD = "down|out|drained|draining|cordoned|broken|bad|sick|dead|unavailable|offline|faulty|unhealthy|wrong|excluded|missing"
-_STUCK = "stuck|hung|hang|hanging|hangs|frozen|stalled|deadlocked|moving|progressing|advancing|alive|making progress|going on"
-_MOVES = "moving|progressing|advancing|alive|making progress|going on"
 
 
 # Jobs
 
 
 def _job_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_job")
+    source = source_of(turn, "show_job")
     if source is None:
         return ""
     job, mark = source.value, f"[{source.number}]"
     state, name = job["state"], f"job {job['job']}"
     ended = f", {time_text(job['ended'], turn.now)}" if job["ended"] else ""
-    if _says(text, _STUCK):
-        return _stuck(turn, job, wants_stuck=not _says(text, _MOVES))
+    if says(text, STUCK):
+        return _stuck(turn, job, wants_stuck=not says(text, MOVES))
     state_asked = _wanted_state(text)
     if state_asked:
         is_so = (
@@ -102,7 +113,7 @@ def _job_yes_no(turn: QuestionTurn, text: str) -> str:
         )
         word = {"failed": "it failed", "completed": "it completed"}.get(state, f"it is {state}")
         return f"{'Yes' if is_so else 'No'}: {word}{ended} ({name}) {mark}."
-    if _says(text, _GOOD):
+    if says(text, GOOD):
         if state == "running":
             return f"Yes, as far as the scheduler tells: {name} is running {mark}."
         return f"{'Yes' if state == 'completed' else 'No'}: {name} is {state}{ended} {mark}."
@@ -118,7 +129,7 @@ def _wanted_state(text: str) -> str:
         ("pending", "pending|queued|waiting"),
         ("cancelled", "cancelled|canceled"),
     )
-    return next((state for state, words in states if _says(text, words)), "")
+    return next((state for state, words in states if says(text, words)), "")
 
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
@@ -153,32 +164,28 @@ def _stuck(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool) -> 
 
 
 def _job_who(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_job")
-    if (
-        source is None
-        or not _says(text, "who|whose")
-        or _says(text, "killed|cancelled|stopped|broke|crashed|acknowledged|approved")
-    ):
+    source = source_of(turn, "show_job")
+    if source is None or not says(text, "who|whose") or says(text, "killed|cancelled|stopped|broke|crashed|acknowledged|approved"):
         return ""
     return f"{source.value['user']}: job {source.value['job']} ({one_line(source.value['name'], 60)}) is theirs [{source.number}]."
 
 
 def _job_when(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_job")
+    source = source_of(turn, "show_job")
     if source is None:
         return ""
     job, mark = source.value, f"[{source.number}]"
-    if _says(text, "finish|finished|done|complete|ready") and job["state"] == "running":
+    if says(text, "finish|finished|done|complete|ready") and job["state"] == "running":
         return _remaining(turn, job)
     for words, key, verb in (
         ("end|ended|fail|failed|crash|crashed|die|died|stop|stopped|finish|finished|killed|cancelled|done", "ended", "ended"),
         ("submit|submitted|queued|wait|waiting|pending", "submitted", "was submitted"),
         ("start|started|begin|began|run|running|since", "started", "started"),
     ):
-        if _says(text, words):
+        if says(text, words):
             if not job[key]:
                 return f"Not yet, or not known: job {job['job']} is {job['state']}, and no such time is recorded {mark}."
-            return f"{_upper(time_text(job[key], turn.now))}: job {job['job']} {verb} then {mark}."
+            return f"{upper(time_text(job[key], turn.now))}: job {job['job']} {verb} then {mark}."
     return ""
 
 
@@ -202,25 +209,27 @@ def _remaining(turn: QuestionTurn, job: Mapping[str, Any]) -> str:
     return f"About {at}: {steps_left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each [{tail.number}]."
 
 
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _job_how_long(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_job")
+    source = source_of(turn, "show_job")
     if source is None:
         return ""
     job, mark = source.value, f"[{source.number}]"
-    if _says(text, "left|remaining|until|take|will|still|to go") and job["state"] == "running":
+    if says(text, "left|remaining|until|take|will|still|to go") and job["state"] == "running":
         return _remaining(turn, job)
     start, end, word = job["started"], job["ended"], "ran"
-    if _says(text, "wait|waited|waiting|queue|queued|pending"):
+    if says(text, "wait|waited|waiting|queue|queued|pending"):
         start, end, word = job["submitted"], job["started"], "waited"
-    elif _says(text, "down|dead|gone|out"):
+    elif says(text, "down|dead|gone|out"):
         start, end, word = job["ended"], None, "has been ended for"
     if not start:
         return f"Not known: of job {job['job']} no such time is recorded {mark}."
     seconds = ((datetime.fromisoformat(end) if end else turn.now) - datetime.fromisoformat(start)).total_seconds()
+    if match := re.search(r"\bhow many (seconds|secs|minutes|mins)\b", text):
+        unit, length = ("seconds", 1) if match[1].startswith("s") else ("minutes", 60)
+        return (
+            f"{seconds / length:,.0f} {unit}, {_span(seconds)}: job {job['job']}"
+            f" {word}{'' if word.startswith('has') else ' that long'} {mark}."
+        )
     so_far = "" if end or word.startswith("has") else " so far"
     return f"{_span(seconds)}{so_far}: job {job['job']} {word}{'' if word.startswith('has') else ' that long'} {mark}."
 
@@ -236,106 +245,11 @@ def _span(seconds: float) -> str:
     return " ".join(part for part in parts if part)
 
 
-# Nodes
-
-
-def _node_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "node_states")
-    if source is None or len(source.value) != 1:
-        return ""
-    node, mark = source.value[0], f"[{source.number}]"
-    name, state = node["node"], node["state"]
-    why = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
-    if state == NodeState.UNKNOWN.value:
-        return f"Not known: the scheduler does not know the state of {name} {mark}."
-    if _says(text, "busy|used|use|running|occupied|allocated"):
-        return f"{'Yes' if node['jobs'] else 'No'}: {', '.join(node['jobs']) or 'no job'} on {name}, it is {state} {mark}."
-    if _says(text, "idle|free|empty"):
-        return f"{'Yes' if state == 'idle' else 'No'}: {name} is {state}{why} {mark}."
-    wants_bad = _says(text, _BAD) and not _says(text, _GOOD)
-    is_out = state in OUT
-    if not wants_bad and not _says(text, _GOOD):
-        return ""
-    if is_out:
-        return f"{'Yes' if wants_bad else 'No'}: {name} is {state}{why} {mark}."
-    word = "No" if wants_bad else "Yes"
-    return f"{word}, as far as the scheduler tells: {name} is {state} {mark}; its health probes were not run for this."
-
-
-def _health_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "check_nodes")
-    if source is None or len(source.value["nodes"]) != 1:
-        return ""
-    node, health = next(iter(source.value["nodes"].items()))
-    mark, status, states = f"[{source.number}]", health["status"], _source(turn, "node_states")
-    silent = [row for row in health.get("probes", ()) if row.get("status") == "unknown"]
-    if states is not None and len(states.value) == 1 and states.value[0]["state"] in OUT and (words := _node_yes_no(turn, text)):
-        return words
-    if status == "unknown" or (silent and status == "ok"):
-        return f"Not known: {count_text(len(silent), 'probe')} of {node} gave no answer {mark}."
-    wants_bad = _says(text, f"{_BAD}|error|errors|problem|problems|issue|issues|xid|xids|ecc|hot") and not _says(text, _GOOD)
-    if status == "ok":
-        return f"{'No' if wants_bad else 'Yes'}, as far as its read-only probes see: {node} {mark}."
-    return f"{'Yes' if wants_bad else 'No'}: the probes of {node} say {status} {mark}."
-
-
-def _nodes_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "node_states")
-    if source is None:
-        return ""
-    nodes, mark = source.value, f"[{source.number}]"
-    out = [node["node"] for node in nodes if node["state"] in OUT]
-    strange = [node["node"] for node in nodes if node["state"] == NodeState.UNKNOWN.value]
-    if _says(text, "idle|free|spare|capacity|available") and not _says(text, "all|every|un\\w+"):
-        idle = [node["node"] for node in nodes if node["state"] == "idle"]
-        return f"{'Yes' if idle else 'No'}: {len(idle)} of {len(nodes)} nodes are idle {mark}."
-    wants_bad = not _says(text, _GOOD) or _says(text, _BAD)
-    if out or not strange:
-        word = ("Yes" if out else "No") if wants_bad else ("No" if out else "Yes")
-        names = f" ({fold(out)})" if out else ""
-        return f"{word}: {len(out)} of {len(nodes)} nodes {'is' if len(out) == 1 else 'are'} out of service{names} {mark}."
-    return f"Not known: the scheduler does not know the state of {fold(strange)} {mark}."
-
-
-def _nodes_how_many(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "node_states")
-    if source is None or _says(text, "gpus?|cards?"):
-        return ""
-    nodes, mark = source.value, f"[{source.number}]"
-    states = [node["state"] for node in nodes]
-    for words, state_asked in (
-        ("idle|free|spare|available", {"idle"}),
-        ("down", {"down"}),
-        ("drained|draining|cordoned", {"drained", "draining"}),
-        ("allocated|busy|used|in use", {"allocated"}),
-        (_BAD, OUT),
-    ):
-        if _says(text, words):
-            return f"{sum(state in state_asked for state in states)} of {len(states)} nodes {mark}."
-    return f"{len(states)} nodes {mark}."
-
-
-def _node_when(turn: QuestionTurn, text: str) -> str:
-    source, leases = _source(turn, "node_states"), _source(turn, "cordon_leases")
-    if source is None or len(source.value) != 1:
-        return ""
-    node, mark = source.value[0], f"[{source.number}]"
-    lease = next((row for row in (leases.value or {}).get("leases", ()) if row["node"] == node["node"]), None) if leases else None
-    if (end := lease_end(node, lease, turn.now)) and _says(text, "until|till|back|return|end|ends|expire|expires|long"):
-        return f"{_upper(end)}: so long Nightshift holds {node['node']} [{(leases or source).number}]."
-    if node["state"] in OUT:
-        stamp = re.search(r"@(\d{4}-\d\d-\d\dT[\d:]{5,8})", str(node["reason"]))
-        if stamp:
-            return f"{_upper(time_text(stamp[1] + '+00:00', turn.now))}: since then {node['node']} is {node['state']} {mark}."
-        return f"Not known since when: {node['node']} is {node['state']} {mark}, and the scheduler notes no time."
-    return f"It is not out of service: {node['node']} is {node['state']} {mark}."
-
-
 # Lists, incidents, approvals, changes
 
 
 def _listed_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_jobs")
+    source = source_of(turn, "list_jobs")
     if source is None:
         return ""
     rows, users, mark = source.value, turn.request.names.users, f"[{source.number}]"
@@ -348,12 +262,8 @@ def _listed_yes_no(turn: QuestionTurn, text: str) -> str:
     return f"{'Yes' if hits else 'No'}, {count_text(len(hits), 'job')} {state_asked}{names} {mark}."
 
 
-def _failures_yes_no(turn: QuestionTurn, text: str) -> str:
-    return ""  # the count of failures comes first already, and its span is in it
-
-
 def _approvals_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_approvals")
+    source = source_of(turn, "list_approvals")
     if source is None:
         return ""
     waiting = len(source.value)
@@ -362,18 +272,18 @@ def _approvals_yes_no(turn: QuestionTurn, text: str) -> str:
 
 
 def _incidents_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_incidents")
+    source = source_of(turn, "list_incidents")
     if source is None:
         return ""
     return f"{'Yes' if source.value else 'No'}: {count_text(len(source.value), 'incident')} [{source.number}]."
 
 
 def _incident_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_incident")
-    if source is None or not _says(text, "solved|resolved|over|closed|done|finished|fixed|recovered|open|still|ongoing"):
+    source = source_of(turn, "show_incident")
+    if source is None or not says(text, "solved|resolved|over|closed|done|finished|fixed|recovered|open|still|ongoing"):
         return ""
     row, mark = source.value, f"[{source.number}]"
-    wants_open = _says(text, "open|still|ongoing")
+    wants_open = says(text, "open|still|ongoing")
     if row["state"] == "escalated":
         return (
             f"No: incident {row['incident']} was handed to a person (escalated) {mark}."
@@ -384,24 +294,24 @@ def _incident_yes_no(turn: QuestionTurn, text: str) -> str:
 
 
 def _incident_when(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "show_incident")
+    source = source_of(turn, "show_incident")
     if source is None:
         return ""
     row, mark = source.value, f"[{source.number}]"
-    key = "closed" if _says(text, "closed|end|ended|solved|resolved|over|finished") else "opened"
+    key = "closed" if says(text, "closed|end|ended|solved|resolved|over|finished") else "opened"
     return (
-        f"{_upper(time_text(row[key], turn.now))}: incident {row['incident']} was {key} then {mark}."
+        f"{upper(time_text(row[key], turn.now))}: incident {row['incident']} was {key} then {mark}."
         if row[key]
         else (f"Not yet: incident {row['incident']} is {row['state']} {mark}.")
     )
 
 
 def _changes_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "recent_changes")
+    source = source_of(turn, "recent_changes")
     if source is None:
         return ""
     mark = f"[{source.number}]"
-    if _says(text, "work|worked|succeed|succeeded|help|helped|successful|back"):
+    if says(text, "work|worked|succeed|succeeded|help|helped|successful|back"):
         return _restart_worked(turn, source)
     finished = [row for row in source.value if row["status"] in ("done", "undone")]
     return f"{'Yes' if finished else 'No'}: {count_text(len(finished), 'change')} made {mark}."
@@ -429,13 +339,52 @@ def _restart_worked(turn: QuestionTurn, source: AnswerSource) -> str:
     return f"Not known yet: {about} is {row['state']} {mark}."
 
 
+def _overview_yes_no(turn: QuestionTurn, text: str) -> str:
+    """Return whether something happened, or whether all is well: by failures, incidents and what waits."""
+    jobs, opened = source_of(turn, "list_jobs"), source_of(turn, "list_incidents")
+    waiting, nodes = source_of(turn, "list_approvals"), source_of(turn, "node_states")
+    if jobs is None or opened is None or waiting is None or nodes is None:
+        return ""
+    since = turn.now - timedelta(hours=turn.request.names.hours or 24.0)
+    failures = [row["job"] for row in jobs.value if row["state"] in FAILED and row["ended"] and _at(row["ended"]) >= since]
+    incidents, out = opened.value, sum(node["state"] in OUT for node in nodes.value)
+    parts = [f"{count_text(len(failures), 'job')} failed ({', '.join(failures[:6])}) [{jobs.number}]"] if failures else []
+    parts += [f"{count_text(len(incidents), 'incident')} open [{opened.number}]"] if incidents else []
+    handed = next((row for row in turn.sources if row.arguments.get("unacknowledged") and row.value), None)
+    parts += [f"{count_text(len(handed.value), 'incident')} for a person [{handed.number}]"] if handed is not None else []
+    parts += [f"{count_text(len(waiting.value), 'change')} to answer [{waiting.number}]"] if waiting.value else []
+    parts += [f"{count_text(out, 'node')} out of service [{nodes.number}]"] if out else []
+    wants_good = says(text, GOOD + "|quiet|calm|smooth|smoothly|normal|in order") and not says(text, f"{BAD}|anything|something")
+    if not parts:
+        return (
+            f"{'Yes' if wants_good else 'No'}: no job failed, nothing is open and no node is out [{jobs.number}][{nodes.number}]."
+        )
+    return f"{'No' if wants_good else 'Yes'}: {', '.join(parts)}."
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _gpus_how_many(turn: QuestionTurn, text: str) -> str:
+    """Say that GPUs are not counted: the nodes of the job are what is recorded."""
+    if not says(text, "gpus?|cards?|accelerators?"):
+        return ""
+    source = turn.look("show_job", job=turn.request.job)
+    if source.error:
+        return ""
+    nodes = source.value["nodes"]
+    ran = f"job {source.value['job']} has {count_text(len(nodes), 'node')} ({fold(nodes)})" if nodes else "it has no nodes yet"
+    return f"Not known: the records count nodes, not GPUs; {ran} [{source.number}]."
+
+
 def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "explain_job") or _source(turn, "show_incident")
+    source = source_of(turn, "explain_job") or source_of(turn, "show_incident")
     if source is None:
         return ""
     diagnosis = source.value.get("diagnosis") or source.value
     earlier = diagnosis.get("seen_before") or ()
-    listed = _source(turn, "list_incidents")
+    listed = source_of(turn, "list_incidents")
     own = diagnosis.get("incident", source.value.get("incident"))
     same = [row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
     if earlier or same:
@@ -444,18 +393,18 @@ def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
 
 
 def _checkpoints_yes_no(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_checkpoints")
+    source = source_of(turn, "list_checkpoints")
     if source is None or source.value.get("doubt"):
         return ""
     saved = source.value["checkpoints"]
     healthy = [row for row in saved if row["healthy"]]
-    state_asked = healthy if _says(text, "healthy|good|usable|valid|intact|fine|ok") else saved
+    state_asked = healthy if says(text, "healthy|good|usable|valid|intact|fine|ok") else saved
     counts = f"{count_text(len(saved), 'checkpoint')}, {len(healthy)} of them healthy"
     return f"{'Yes' if state_asked else 'No'}: {counts} [{source.number}]."
 
 
 def _checkpoints_how_many(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_checkpoints")
+    source = source_of(turn, "list_checkpoints")
     if source is None or source.value.get("doubt"):
         return ""
     saved = source.value["checkpoints"]
@@ -465,7 +414,7 @@ def _checkpoints_how_many(turn: QuestionTurn, text: str) -> str:
 
 
 def _listed_who(turn: QuestionTurn, text: str) -> str:
-    source = _source(turn, "list_jobs")
+    source = source_of(turn, "list_jobs")
     if source is None:
         return ""
     state_asked = _wanted_state(text) or "running"
@@ -475,18 +424,23 @@ def _listed_who(turn: QuestionTurn, text: str) -> str:
     return f"{', '.join(users) or 'Nobody'}: of {state_asked} jobs [{source.number}]."
 
 
+_OF_A_JOB = frozenset({QuestionForm.WHEN, QuestionForm.HOW_LONG})
+_ABOUT_A_JOB = frozenset({"show_log", "log_errors", "stacks", "gpu_use", "scheduler_log", "failed_jobs", "list_jobs", "plan"})
 Lead = Callable[[QuestionTurn, str], str]
 _LEADS: Mapping[tuple[QuestionForm, str], Lead] = {
     **{(QuestionForm.YES_NO, intent): _job_yes_no for intent in ("job_status", "progress", "explain_job", "stacks")},
     **{(QuestionForm.WHEN, intent): _job_when for intent in ("job_status", "progress", "explain_job")},
     **{(QuestionForm.HOW_LONG, intent): _job_how_long for intent in ("job_status", "progress", "explain_job")},
     **{(QuestionForm.PERSON, intent): _job_who for intent in ("job_status", "progress")},
-    (QuestionForm.YES_NO, "node_state"): _node_yes_no,
-    (QuestionForm.WHEN, "node_state"): _node_when,
-    (QuestionForm.HOW_LONG, "node_state"): _node_when,
-    (QuestionForm.YES_NO, "check_node"): _health_yes_no,
-    (QuestionForm.YES_NO, "bad_nodes"): _nodes_yes_no,
-    (QuestionForm.HOW_MANY, "bad_nodes"): _nodes_how_many,
+    (QuestionForm.YES_NO, "node_state"): node_yes_no,
+    (QuestionForm.WHEN, "node_state"): node_when,
+    (QuestionForm.HOW_LONG, "node_state"): node_when,
+    (QuestionForm.PERSON, "node_state"): node_person,
+    (QuestionForm.YES_NO, "overview"): _overview_yes_no,
+    (QuestionForm.HOW_MANY, "gpu_use"): _gpus_how_many,
+    (QuestionForm.YES_NO, "check_node"): health_yes_no,
+    (QuestionForm.YES_NO, "bad_nodes"): nodes_yes_no,
+    (QuestionForm.HOW_MANY, "bad_nodes"): nodes_how_many,
     (QuestionForm.YES_NO, "list_jobs"): _listed_yes_no,
     (QuestionForm.PERSON, "list_jobs"): _listed_who,
     (QuestionForm.YES_NO, "approvals"): _approvals_yes_no,

@@ -43,9 +43,11 @@ def likeliest_job(request: QuestionRequest, inventory: NameInventory, needs: tup
     alive = [job for job, state in states.items() if state in _ALIVE]
     if request.intent in _RUNS and len(running) == 1:
         return _with_job(request, running[0], "the only one that runs")
-    if request.intent in _FAILED and inventory.failed:
-        older = ", ".join(inventory.failed[1 : 1 + MOST_OTHERS])
-        return _with_job(request, inventory.failed[0], f"the newest that failed{f'; before it: {older}' if older else ''}")
+    users = request.names.users
+    failed = [job for job in inventory.failed if not users or inventory.owners.get(job) in users]
+    if request.intent in _FAILED and failed:
+        older = ", ".join(failed[1 : 1 + MOST_OTHERS])
+        return _with_job(request, failed[0], f"the newest that failed{f'; before it: {older}' if older else ''}")
     if request.intent == "cancel" and len(alive) == 1:
         return _with_job(request, alive[0], f"the only one that is {states[alive[0]]}")
     if request.intent == "recover" and len(inventory.failed) == 1:

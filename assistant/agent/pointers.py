@@ -29,12 +29,12 @@ _PRONOUN = re.compile(
 _NTH = re.compile(
     r"\b(?:the )?(first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th|top|newest|oldest|other)"
     r"(?: (?:one|job|run|node|machine|incident|case|entry|row|failure|of (?:them|those|these)))\b"
-    r"|\bthe (first|second|third|fourth|fifth|last)(?=\s*[?.!]*$)",
+    r"|\bthe (first|second|third|fourth|fifth|last|other)(?=\s*[?.!]*$)",
     re.IGNORECASE,
 )
 _PLACES = {"first": 0, "1st": 0, "top": 0, "newest": 0, "second": 1, "2nd": 1, "other": 1, "third": 2, "3rd": 2, "fourth": 3}
 _PLACES |= {"4th": 3, "fifth": 4, "5th": 4, "last": -1, "oldest": -1}
-_PRECEDING = re.compile(
+PRECEDING = re.compile(
     r"\b(?:the )?(?:one|job|run|incident|case|attempt) (?:right |just )?(?:before|prior|preceding)"
     r"(?: (?:it|that|this|to it|to that))?\b"
     r"|\bthe (?:previous|preceding|prior|former) (?:one|job|run|incident|case|attempt)\b|\bprevious one\b",
@@ -53,13 +53,19 @@ def resolve_pointers(names: Names, dialogue: Dialogue, inventory: NameInventory)
         dialogue: What was said.
         inventory: What exists.
     """
-    if _has_names(names) or begins_before(names.sketch):
+    if begins_before(names.sketch):
         return names
-    for pattern, step in ((_NTH, 0), (_PRECEDING, -1), (_FOLLOWING, 1)):
+    if not dialogue.pending and (match := _BARE_NUMBER.match(_plain_number(names))) is not None:
+        return _numbered(names, match[1], dialogue, inventory)
+    if _has_names(names):
+        return names
+    for pattern, step in ((_NTH, 0), (PRECEDING, -1), (_FOLLOWING, 1)):
         match = pattern.search(names.masked)
         if match is None:
             continue
-        kind, name = _neighbour(step, dialogue, inventory) if step else _nth(match, dialogue)
+        if step < 0 and dialogue.step is not None and dialogue.intent in _OF_STEPS:
+            continue  # the checkpoint before, see `aspects`
+        kind, name = _neighbour(step, dialogue, inventory) if step else _nth(match, dialogue, inventory)
         if name:
             masked = f"{names.masked[: match.start()]}{{{kind}}}{names.masked[match.end() :]}"
             return _with(names, kind, name, masked)
@@ -94,10 +100,61 @@ def _spoken_of(dialogue: Dialogue) -> list[str]:
     return sorted((kind for kind, is_there in presence.items() if is_there), key=lambda kind: kind != dialogue.subject)
 
 
-def _nth(match: re.Match[str], dialogue: Dialogue) -> tuple[str, str]:
-    place = _PLACES[(match.group(1) or match.group(2)).lower()]
-    rows = dialogue.listed
+_OF_STEPS = frozenset({"newest_checkpoint", "checkpoints", "recover"})
+_BARE_NUMBER = re.compile(
+    r"^\W*(?:(?:and|or|what about|how about|what of|same for|the same for|then|now|so|but|ok|also)\b[\s,]*)*(?:the "
+    r"|number |no\.? |#)*"
+    r"(\d{1,7})(?: (?:then|too|as well|also|one))*\W*$",
+    re.IGNORECASE,
+)
+
+
+def _plain_number(names: Names) -> str:
+    """Return a question with its only bare number in it, where nothing else is named."""
+    if names.jobs or names.nodes or names.incidents or names.strangers or len(names.numbers) > 1:
+        return ""
+    return names.masked.replace("{number}", names.numbers[0]) if names.numbers else names.masked
+
+
+def _numbered(names: Names, number: str, dialogue: Dialogue, inventory: NameInventory) -> Names:
+    """Return the names of `and 11?`: the node, or the job, of that number where one of its kind was spoken of last."""
+    if dialogue.subject == "node":
+        fitting = [node for node in inventory.nodes if (tail := re.search(r"(\d+)$", node)) and int(tail[1]) == int(number)]
+        kind = "node"
+    elif dialogue.subject == "job" and len(number) > 1 and not names.numbers:
+        fitting, kind = [job for job in inventory.jobs if job.endswith(number)], "job"
+    else:
+        return names
+    if len(fitting) != 1:
+        return names
+    masked = re.sub(r"\{number\}|\d+", f"{{{kind}}}", names.masked, count=1)
+    return _with(replace(names, numbers=(), sketch=masked), kind, fitting[0], masked)
+
+
+def _nth(match: re.Match[str], dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
+    word = (match.group(1) or match.group(2)).lower()
+    place, rows = _PLACES[word], dialogue.listed
+    if word == "other":
+        return _other(dialogue, inventory)
     return dialogue.listed_kind, rows[place] if rows and -len(rows) <= place < len(rows) else ""
+
+
+def _other(dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
+    """Return what `the other one` is: of a list, or of what was spoken of, the one that the last answer was not about."""
+    current = {*dialogue.jobs[:1], *dialogue.nodes} if dialogue.subject != "node" else {*dialogue.nodes}
+    if dialogue.subject == "incident":
+        current = {str(dialogue.incident)} | {inventory.incidents.get(dialogue.incident or 0, "")}
+    if dialogue.listed_kind == "incident":
+        rest = [row for row in dialogue.listed if row not in current and inventory.incidents.get(int(row), "") not in current]
+    else:
+        rest = [row for row in dialogue.listed if row not in current]
+    if rest and len(rest) < len(dialogue.listed):
+        return dialogue.listed_kind, rest[0]
+    if dialogue.subject == "node" and len(dialogue.nodes) == 2:
+        return "node", dialogue.nodes[1]
+    if dialogue.subject == "job" and len(dialogue.jobs) > 1:
+        return "job", dialogue.jobs[1]
+    return (dialogue.listed_kind, dialogue.listed[1]) if len(dialogue.listed) > 1 else ("", "")
 
 
 def _neighbour(step: int, dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
+from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
+from assistant.agent.coverage import has_figure, unknown_told, unknown_words
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -24,11 +26,13 @@ from assistant.agent.dialogue import (
     shown_source,
 )
 from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.elsewhere import elsewhere, elsewhere_told
 from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
 from assistant.agent.pointers import resolve_pointers, variants
+from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.tell_orders import later_told, order_told, until_told, with_waiting_object
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
@@ -52,6 +56,9 @@ _SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
 """Where words that nothing knows end up: never offered, and taken only when it is sure."""
 NEAR = 0.4
 """How near the second reading must be; a lonely one is taken, but for a change."""
+ELSEWHERE = "elsewhere"
+"""Intent of a question about another place; how it was read says nothing more then."""
+KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
@@ -101,37 +108,72 @@ class SemanticAgent:
         Raises:
             InputError: It is empty or too long.
         """
-        dialogue = self.state
-        reading = read_sentence(question_of(question), lambda: known_names(read_inventory(self._gate)))
-        answer = reading.refusal(MODE) or reading.remarked(
-            self._answer(choose_option(reading.english, dialogue), trusted=trusted and reading.may_propose, listener=listener)
-        )
+        dialogue, sentence = self.state, question_of(question)
+        if (talk := small_talk(sentence)) is not None:
+            return self._talk(talk, sentence, listener)
+        reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
+        words = choose_option(reading.english, dialogue)
+        refusal = reading.refusal(MODE)
+        if refusal is not None:
+            answer = self._of_elsewhere(sentence, words, read_inventory(self._gate), english=False) or refusal
+        else:
+            foreign = sentence if reading.english != sentence else ""
+            answer = self._answer(words, foreign=foreign, trusted=trusted and reading.may_propose, listener=listener)
+            answer = answer if answer.intent == ELSEWHERE else reading.remarked(answer)
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
 
-    def _answer(self, words: str, *, trusted: bool, listener: Listener | None) -> Answer:
+    def _talk(self, talk: SmallTalk, said: str, listener: Listener | None) -> Answer:
+        """Answer small talk with a word and what is open; what was spoken of stays as it is."""
+        turn = QuestionTurn(
+            self._gate, NameInventory(), QuestionRequest("help", said, Names()), self._clock.now(), listener=listener
+        )
+        text = talk_told(turn, talk)
+        if listener is not None:
+            listener("")
+        return Answer(text, AnswerKind.ANSWER, MODE, "small_talk", sources=tuple(turn.sources))
+
+    def _of_elsewhere(self, said: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
+        """Say that nothing is known of another place, cluster or system, where a question names one."""
+        if not (inventory.nodes or inventory.jobs):
+            return None
+        name = elsewhere(said, read_names(words, inventory), inventory, english=english)
+        return Answer(elsewhere_told(name, inventory), AnswerKind.UNKNOWN, MODE, ELSEWHERE) if name else None
+
+    def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
         number = shown_source(words)
         if number is not None and self.state.sources:
             return self._source(number)
         if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
+        if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
+            return answer
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
+        names = replace(names, said=foreign)
         if agrees(words) and self.state.approvals:
             names = replace(names, approvals=self.state.approvals)
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             return self._without_proposal(order, words, names, inventory, trusted=trusted, listener=listener)
-        intent = "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
+        aspect = read_aspect(names, self.state, inventory) if order.kind is not OrderKind.SERVED else None
+        names = aspect.names if aspect is not None else names
+        intent = self._outright(words, names, aspect)
         choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
+        if _is_unsure(choices) and (absent := unknown_told(names)):
+            if not (has_figure(names) and (names.jobs or self.state.jobs)):
+                return Answer(f"{absent} {KNOWN_HERE}", AnswerKind.UNKNOWN, MODE, "out_of_scope", options=("help",))
+            choices = [IntentChoice("progress", 1.0)]
         request = _filled(
-            QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
+            self._request(choices[0], words, names, aspect, follows=intent is not None),
+            self.state,
+            self._intents,
         )
         turn = RecoveringTurn(
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
-        turn.spoken_job = next(iter(self.state.jobs), "")
+        turn.spoken_job, turn.spoken_step, turn.listed = next(iter(self.state.jobs), ""), self.state.step, self.state.listed
         query, job_note = query_of(turn), ""
         if query is None:
             request = with_waiting_object(of_two_jobs(request), self._gate)
@@ -158,6 +200,27 @@ class SemanticAgent:
             tuple(dict.fromkeys(turn.incidents)),
             tuple(turn.proposals),
             notes=tuple(note for note in inventory.unknown if note.partition(": ")[2] not in "\n".join(lines)),
+        )
+
+    def _outright(self, words: str, names: Names, aspect: AspectReading | None) -> str | None:
+        """Return the intent where it is not left to choice: of an aspect, a yes, a follow-up."""
+        if aspect is not None:
+            return aspect.intent
+        return "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
+
+    def _request(
+        self, choice: IntentChoice, words: str, names: Names, aspect: AspectReading | None, *, follows: bool
+    ) -> QuestionRequest:
+        """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
+        named = names.jobs or names.nodes or names.incidents or names.numbers
+        same = follows and bool(named) and aspect is None and choice.intent == self.state.intent
+        return QuestionRequest(
+            choice.intent,
+            words,
+            names,
+            confidence=choice.probability,
+            aspect=aspect.aspect if aspect is not None else self.state.aspect if same else "",
+            form_text=self.state.sentence if same else "",
         )
 
     def orders(self, names: Names) -> bool:
@@ -236,7 +299,13 @@ class SemanticAgent:
             changes = CHANGING if first.probability < SURE else frozenset()
             offered = [choice.intent for choice in choices if choice.intent not in _SAYS_LITTLE | changes]
             options = tuple(_reading(intent, request) for intent in offered[:2])
-            return _back(request, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
+            if request.intent in CHANGING:
+                return _back(request, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
+            if words := unknown_words(request.names):
+                text = (
+                    f"Not known: nothing recorded here goes by {words}. The nearest that can be asked: {options[0]}; {options[1]}"
+                )
+                return Answer(text, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=options)
         return _missing(request, self._intents[request.intent], inventory)
 
     def _source(self, number: int) -> Answer:
@@ -278,6 +347,14 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
             return
         yield from filter(None, [until_told(turn)])
     yield from TELLERS[turn.request.intent](turn)
+
+
+def _is_unsure(choices: Sequence[IntentChoice]) -> bool:
+    """Tell whether a question has no reading that would be answered without asking back."""
+    first, second = choices[0], choices[1].probability if len(choices) > 1 else 0.0
+    if first.intent in CHANGING:
+        return False
+    return first.intent in _SAYS_LITTLE or (first.probability < FAIR and second > first.probability * NEAR)
 
 
 def _else_meant(request: QuestionRequest, choices: Sequence[IntentChoice]) -> Iterator[str]:

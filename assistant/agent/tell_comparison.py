@@ -12,12 +12,17 @@ from assistant.agent.dialogue import QuestionTurn
 _STEPS = re.compile(r"\b(?:steps?|iterations?|far|farther|further|progress|ahead)\b")
 _TIME = re.compile(r"\b(?:longer|longest|shorter|shortest|long|time|hours?|duration)\b")
 _NODES = re.compile(r"\b(?:more nodes|fewer nodes|how many nodes|number of nodes|bigger|larger|size)\b")
+_SAME = re.compile(
+    r"\b(?:same|common|one) (?:root )?(?:cause|reason|problem|issue|thing|error|failure|fault|bug)\b|\b(?:related|connected)\b"
+)
 _TOGETHER = re.compile(r"\b(?:together|in total|in sum|altogether|both of them|combined|sum)\b")
 
 
 def comparison_told(turn: QuestionTurn) -> Iterator[str]:
     """Yield the figures of two jobs that a question names, and which is larger; nothing where it names none."""
     text = turn.request.names.sketch.lower()
+    if _SAME.search(text):
+        yield from _same_reason(turn)
     for row in asked_attributes(text):
         if row.line is not None:
             yield _both(turn, row.name, {job: last_figure(turn, row, job) for job in _jobs(turn)}, text)
@@ -27,6 +32,18 @@ def comparison_told(turn: QuestionTurn) -> Iterator[str]:
         yield _both(turn, "hours", {job: _hours(turn, job) for job in _jobs(turn)}, text)
     if _NODES.search(text):
         yield _both(turn, "nodes", {job: _nodes(turn, job) for job in _jobs(turn)}, text)
+
+
+def _same_reason(turn: QuestionTurn) -> Iterator[str]:
+    """Yield whether two jobs failed of the same reason, where both have a diagnosis."""
+    why = {job: turn.look("explain_job", job=job) for job in _jobs(turn)}
+    marks = "".join(f"[{source.number}]" for source in why.values())
+    if any(source.error or source.value["reason"] in ("unknown", "no_failure") for source in why.values()):
+        yield f"Not known: not both of them have a known reason {marks}."
+        return
+    reason_texts = [f"{job} {source.value['reason']}" for job, source in why.items()]
+    is_same = len({source.value["reason"] for source in why.values()}) == 1
+    yield f"{'Yes' if is_same else 'No'}: {', '.join(reason_texts)} {marks}."
 
 
 def _jobs(turn: QuestionTurn) -> tuple[str, str]:

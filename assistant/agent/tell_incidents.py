@@ -424,6 +424,10 @@ def changes(turn: QuestionTurn) -> Iterator[str]:
         about = f", incident {change['incident']}" if change["incident"] else ""
         at, text = time_text(change["at"], turn.now), one_line(change["change"], 180)
         yield f"  call {change['call']}, {change['status']}, {at}: {text} (by {change['by']}{about}){undo}"
+    words = {word for change in finished for word in re.findall(r"[\w.-]+", str(change["change"]))}
+    nodes = tuple(node for node in turn.inventory.nodes if node in words)
+    if len(nodes) == 1 and not turn.request.job:
+        turn.about = {"nodes": nodes}
 
 
 def _incident_row(incident: Mapping[str, Any], now: datetime) -> str:

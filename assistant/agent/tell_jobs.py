@@ -47,7 +47,10 @@ def explain_job(turn: QuestionTurn) -> Iterator[str]:
     if status.error:
         yield failed(turn, status)
         return
-    if status.value["state"] in ("pending", "completed") and not _has_incident(turn, job):
+    if (why := pending_told(turn, job)) and not _has_incident(turn, job):
+        yield why
+        return
+    if status.value["state"] == "completed" and not _has_incident(turn, job):
         yield f"Job {job} ({one_line(status.value['name'], 60)}) has not failed: it is {status.value['state']} [{status.number}]."
         return
     explained = turn.look("explain_job", job=job)
@@ -62,6 +65,20 @@ def explain_job(turn: QuestionTurn) -> Iterator[str]:
     if status.value["state"] == "running":
         yield f"Job {job} is still running [{status.number}]; this is what its log shows so far."
     yield from diagnosis_told(turn, explained, f"Job {job}")
+
+
+def pending_told(turn: QuestionTurn, job: str) -> str:
+    """Return why a job is pending, as far as the scheduler says; empty where it is not pending."""
+    status = turn.look("show_job", job=job)
+    if status.error or status.value["state"] != "pending":
+        return ""
+    mark = f"[{status.number}]"
+    if status.value["reason"]:
+        return f"The scheduler says {one_line(status.value['reason'], 160)}: for that job {job} is pending {mark}."
+    nodes = turn.look("node_states")
+    idle = sum(node["state"] == "idle" for node in nodes.value or ())
+    free = f"; {count_text(idle, 'node')} {'is' if idle == 1 else 'are'} idle [{nodes.number}]" if not nodes.error else ""
+    return f"Not known: job {job} is pending, and the scheduler gives no reason for it {mark}{free}."
 
 
 def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iterator[str]:
@@ -116,6 +133,10 @@ def job_status(turn: QuestionTurn) -> Iterator[str]:
     about = f"{one_line(job['name'], 60)} of {job['user']}"
     stands = _STANDS.get(job["state"], f"is {job['state']}")
     yield f"Job {job['job']} ({about}) {stands}{nodes}, partition {job['partition']} {mark}."
+    if job["state"] == "running":
+        reached = turn.look("job_progress", job=job["job"], timeout_s=0.0)
+        if not reached.error and isinstance((reached.value or {}).get("step"), int):
+            yield f"It is at step {reached.value['step']} [{reached.number}]."
     times = [f"{name} {time_text(job[name], turn.now)}" for name in ("submitted", "started", "ended") if job.get(name)]
     if times:
         yield f"It was {'; '.join(times)} {mark}."
@@ -155,10 +176,8 @@ def progress(turn: QuestionTurn) -> Iterator[str]:
         yield f"It reached step {step} of {whole[1]}, {step / int(whole[1]):.0%} [{source.number}]."
     else:
         yield f"It reached step {step} [{source.number}]."
-    if last:
-        loss = _LOSS.search(last)
-        figure = f" is {float(loss[1]):.4g}" if loss else ""
-        yield f"The last loss in its log{figure} [{lines.number}]: {one_line(last, 160)}"
+    if loss := _LOSS.search(last):
+        yield f"The last loss in its log is {float(loss[1]):.4g} [{lines.number}]: {one_line(last, 160)}"
 
 
 def compare_jobs(turn: QuestionTurn) -> Iterator[str]:

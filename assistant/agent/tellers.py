@@ -184,7 +184,12 @@ def cordon(turn: QuestionTurn) -> Iterator[str]:
 
 
 def uncordon(turn: QuestionTurn) -> Iterator[str]:
-    """Propose to put nodes back."""
+    """Propose to put nodes back, with what is recorded against them."""
+    for node in turn.request.nodes[:MOST_NODES]:
+        about = turn.look("list_incidents", node=node, limit=3)
+        told = [f"{row['incident']} ({row['reason'] or row['kind']}, {row['state']})" for row in about.value or ()]
+        if told:
+            yield f"Against it: incidents {', '.join(told)} are about {node} [{about.number}], and no repair is recorded."
     yield from _each_node(turn, "uncordon_node", "nightshift nodes uncordon {node}", {})
 
 
@@ -240,7 +245,8 @@ def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]
     listed = turn.look("node_states", nodes=list(nodes))
     for node in listed.value or ():
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
-        yield f"{one_line(node['node'], 80)} is {node['state']}{jobs} [{listed.number}]."
+        why = f": {one_line(node['reason'], 160)}" if node["reason"] else ""
+        yield f"{one_line(node['node'], 80)} is {node['state']}{jobs}{why} [{listed.number}]."
         by_hand = instead.format(node=shell_words([node["node"]]))
         yield turn.propose_text(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand)
 
@@ -362,6 +368,7 @@ def mode(turn: QuestionTurn) -> Iterator[str]:
 
 def help_(turn: QuestionTurn) -> Iterator[str]:
     """Tell what may be asked."""
+    yield "I am Nightshift, the operations assistant of this cluster, a program and no person."
     yield "I answer questions about jobs, nodes, logs, checkpoints and incidents, and propose changes. For instance:"
     yield "\n".join(f"  {example}" for example in _examples(turn))
     yield "An answer names its sources, [1]; `show 1` prints one of them whole."

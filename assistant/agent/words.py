@@ -216,6 +216,8 @@ class Names:
     """Jobs of which one is described, newest first; empty where none or a single one is."""
     sketch: str = ""
     """As `masked`, with `{q}` in the place of numbers that are no names."""
+    said: str = ""
+    """The question as it was typed, where that was in another language."""
 
 
 @dataclass
@@ -257,6 +259,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     reading.text, candidates = take_description(reading.text, inventory.jobs, inventory.owners)
     if len(candidates) == 1:
         reading.jobs.append(candidates[0])
+    reading.text = _AT_WORK.sub(lambda match: _at_work(match, reading, inventory), reading.text)
     reading.text, quantities = take_quantities(reading.text)
     hours, span = _time(reading.text)
     if span:
@@ -291,6 +294,17 @@ def read_names(question: str, inventory: NameInventory) -> Names:
         candidates=candidates if len(candidates) > 1 else (),
         sketch=sketch,
     )
+
+
+_AT_WORK = re.compile(r"\b(\d{3,})(?= (?:run|runs)\b)")
+
+
+def _at_work(match: re.Match[str], reading: _Reading, inventory: NameInventory) -> str:
+    """Read `did 4821 run` as a job at work, and not as so many runs."""
+    if match[1] not in inventory.jobs or (match[1].isdecimal() and int(match[1]) in inventory.incidents):
+        return match[1]
+    reading.jobs.append(match[1])
+    return "{job}"
 
 
 def _incident(reading: _Reading, number: int, inventory: NameInventory) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assistant.agent.answer import AnswerKind
+from assistant.agent.chooser import ToolChooser
 from assistant.agent.coverage import asked_attributes, attributes, uncovered
 from assistant.agent.forms import QuestionForm, form_of
 from assistant.agent.queries import read_query
@@ -18,6 +19,7 @@ from assistant.agent.tellers import TELLERS
 from assistant.agent.words import NameInventory, read_names
 from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
+from assistant.wiring import chooser_for
 
 CASES = Path(__file__).parents[1] / "cases"
 QUESTIONS = tomllib.loads((CASES / "agent_answers" / "questions.toml").read_text(encoding="utf-8"))["case"]
@@ -110,3 +112,30 @@ def test_what_an_answer_cannot_tell_is_named(question: str, intent: str, missing
 )
 def test_a_question_that_counts_nothing_is_no_query(question: str) -> None:
     assert read_query(read_names(question, KNOWN)) is None
+
+
+DIALOGUES = tomllib.loads((CASES / "agent_answers" / "dialogues.toml").read_text(encoding="utf-8"))["case"]
+
+
+@pytest.fixture(scope="module")
+def chooser() -> ToolChooser:
+    return chooser_for()
+
+
+@pytest.mark.parametrize("case", DIALOGUES, ids=[" / ".join(case["say"]) for case in DIALOGUES])
+def test_a_dialogue_is_answered_from_what_is_recorded(case: dict[str, Any], night: Engine, chooser: ToolChooser) -> None:
+    agent = SemanticAgent(night.gate, night.clock, chooser)
+    text = [agent.ask(sentence).text for sentence in case["say"]][-1]
+    assert text.startswith(case.get("begins", "")), text
+    assert [part for part in case.get("holds", ()) if part not in text] == [], text
+    assert [part for part in case.get("lacks", ()) if part in text] == [], text
+
+
+def test_a_node_is_put_back_with_what_speaks_against_it(tmp_path: Path, chooser: ToolChooser) -> None:
+    engine, _ = open_state(CASES / "agent" / "states" / "night.toml", tmp_path)
+    try:
+        answer = SemanticAgent(engine.gate, engine.clock, chooser).ask("put node07 back in service")
+    finally:
+        engine.store.close()
+    assert answer.kind is AnswerKind.PROPOSAL
+    assert "Against it: incidents 2 (ecc_error, waiting), 1 (ecc_error, recovered) are about node07" in answer.text

@@ -6,6 +6,7 @@ facts that were named, what must not be said, and the sources.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -206,25 +207,33 @@ def _log(row: JobRow, folder: Path, now: datetime) -> Iterator[str]:
         if row.every and step % row.every == 0:
             yield saving_line(step, folder)
             write_checkpoint(folder, step, whole=step not in row.cut)
+            _date_files(folder, step, at)
             if step not in row.cut:
                 yield saved_line(step, folder)
     yield from row.lines
 
 
+def _date_files(folder: Path, step: int, at: datetime) -> None:
+    """Give the files of a checkpoint the time at which it was saved."""
+    for path in [folder, *folder.glob(f"*{step}"), *(path for place in folder.glob(f"*{step}") for path in place.rglob("*"))]:
+        os.utime(path, (at.timestamp(), at.timestamp()))
+
+
 def _fill(engine: Engine, state: State, now: datetime, clock: JumpingClock) -> None:
     """Write the past into the store, oldest first; the diagnoses are our own."""
     store = engine.store
-    todo: list[tuple[datetime, Any]] = [(now - timedelta(hours=row.opened_h), row) for row in state.incident]
-    for at, row in sorted(todo, key=lambda pair: pair[0]):
-        clock.sleep(max(0.0, (at - clock.now()).total_seconds()))
+    todo: list[tuple[float, Any]] = [(row.opened_h, row) for row in state.incident]
+    todo += [(change.hours, change) for change in state.change]
+    for hours, row in sorted(todo, key=lambda pair: -pair[0]):
+        clock.sleep(max(0.0, (now - timedelta(hours=hours) - clock.now()).total_seconds()))
+        if isinstance(row, CallRow):
+            call = _call(engine, row, CallStatus.INTENT)
+            store.write_outcome(Outcome(call.id, True, dict(row.arguments), "", clock.now()), undo=f"nightshift undo {call.id}")
+            continue
         incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, row.job, None, clock.now()))
         store.mark_stage(incident.id, "opened")
         engine.diagnose(incident.id)
         store.set_state(incident.id, row.state, note=row.note)
-    for change in sorted(state.change, key=lambda change: -change.hours):
-        clock.sleep(max(0.0, (now - timedelta(hours=change.hours) - clock.now()).total_seconds()))
-        call = _call(engine, change, CallStatus.INTENT)
-        store.write_outcome(Outcome(call.id, True, dict(change.arguments), "", clock.now()), undo=f"nightshift undo {call.id}")
     for approval_row in state.approval:
         call = _call(engine, approval_row, CallStatus.PENDING)
         why = Decision(Verdict.ASK, "mode.propose", "policy", clock.now(), "a person must say yes")
