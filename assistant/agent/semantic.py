@@ -6,7 +6,7 @@ Whether a sentence is an order or a question excludes what it cannot ask for, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
+from assistant.agent.corrections import corrected, takes_back, undoes
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -29,7 +30,17 @@ from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
 from assistant.agent.pointers import resolve_pointers, variants
-from assistant.agent.tell_orders import later_told, order_told, until_told, with_waiting_object
+from assistant.agent.proposals import BY
+from assistant.agent.scope import Reader, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.tell_approvals import own_waiting_told, undo_told, withdrawal_told
+from assistant.agent.tell_orders import (
+    all_but_told,
+    later_told,
+    order_told,
+    spared_told,
+    until_told,
+    with_waiting_object,
+)
 from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate
@@ -117,12 +128,91 @@ class SemanticAgent:
         if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
+        own = [number for number in self.state.proposed if number in inventory.approvals]
+        if own and takes_back(words):
+            return self._told("hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener)
+        if undoes(words):
+            return self._told("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
+
+        def read(text: str) -> tuple[Names, OrderReading]:
+            names = read_names(text, inventory)
+            return names, self._order(names)
+
+        if right := corrected(words, self.state, lambda text: read_names(text, inventory)):
+            answer = self._scoped(right, inventory, read, trusted=trusted, listener=listener)
+            return replace(answer, text=f'(Taken as: "{one_line(right, 160)}".)\n{answer.text}')
+        return self._scoped(words, inventory, read, trusted=trusted, listener=listener)
+
+    def _told(
+        self,
+        intent: str,
+        words: str,
+        inventory: NameInventory,
+        tell: Callable[[QuestionTurn], Iterator[str]],
+        *,
+        names: Names | None = None,
+        trusted: bool,
+        listener: Listener | None,
+    ) -> Answer:
+        """Answer without a proposal."""
+        request = QuestionRequest(intent, words, names or Names())
+        turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
+        lines = list(tell(turn))
+        self.state = replace(self.state, pending="", options=(), order="")
+        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
+
+    def _scoped(
+        self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None
+    ) -> Answer:
+        """Answer what a sentence orders, and say what it leaves out."""
+        scope = order_scope(words, read)
+        if scope is None:
+            return self._one(words, inventory, read, trusted=trusted, listener=listener)
+        if scope.many:
+            names = read(scope.order)[0]
+            return self._told(
+                scope.many if scope.many in CHANGING else "cancel",
+                words,
+                inventory,
+                lambda turn: all_but_told(turn, scope.many, scope.spared),
+                names=names,
+                trusted=trusted,
+                listener=listener,
+            )
+        answer = self._one(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
+        request = QuestionRequest(answer.intent, words, scope.spared)
+        turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), trusted, sources=list(answer.sources))
+        left_out = list(spared_told(turn, scope.spared))
+        return replace(answer, text="\n".join([answer.text, *left_out]), sources=tuple(turn.sources))
+
+    def _one(
+        self,
+        words: str,
+        inventory: NameInventory,
+        read: Reader,
+        *,
+        spared: Names | None = None,
+        trusted: bool,
+        listener: Listener | None,
+    ) -> Answer:
+        """Answer a question or an order of which nothing is left out."""
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
-        if agrees(words) and self.state.approvals:
-            names = replace(names, approvals=self.state.approvals)
+        if agrees(words):
+            names = replace(names, approvals=names.approvals or self._agreed(inventory))
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
-            return self._without_proposal(order, words, names, inventory, trusted=trusted, listener=listener)
+            beside = order_beside(words, read) if order.kind is OrderKind.HOLD else ""
+            return self._without_proposal(order, words, names, inventory, beside, trusted=trusted, listener=listener)
+        besides = orders_besides(words, order.change, read) if order.kind is OrderKind.SERVED else []
+        if order.kind is OrderKind.SERVED:
+            ordered = ordered_names(words, names, order.change, read)
+            if ordered is None:
+                things = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
+                back = _back(QuestionRequest(order.change, words, names), f"Which is meant: {things}? Nothing is proposed.", ())
+                self.state = replace(self.state, pending=order.change, options=())
+                return back
+            names = ordered
+        names = without(names, spared) if spared is not None else names
         intent = "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
         choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
         request = _filled(
@@ -146,6 +236,9 @@ class SemanticAgent:
         lines = query_lines(turn, query) if query is not None else composed_lines(turn, _lines)
         lines[1:1] = [job_note] if job_note else []
         lines += _else_meant(turn.request, choices) if turn.kind is AnswerKind.ANSWER and query is None else ()
+        if turn.request.intent in CHANGING:
+            own = [number for number in self.state.proposed if number in inventory.approvals]
+            lines += [*_not_taken(turn.request, besides), *own_waiting_told(turn, own)]
         self.state = self.state.advance(turn, lines)
         return Answer(
             "\n".join(lines),
@@ -160,6 +253,19 @@ class SemanticAgent:
             notes=tuple(note for note in inventory.unknown if note.partition(": ")[2] not in "\n".join(lines)),
         )
 
+    def _agreed(self, inventory: NameInventory) -> tuple[int, ...]:
+        """Return the approvals that a yes may be for: of the last answer, else of this conversation, else about what it was about."""
+        last = [number for number in self.state.approvals if number in inventory.approvals]
+        own = [number for number in self.state.proposed if number in inventory.approvals]
+        if last or own:
+            return tuple(last or own[-1:])
+        if self.state.intent not in ("approvals", "plan", "recover", "explain_job"):
+            return ()
+        rows = self._gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()
+        job = self.state.jobs[0] if self.state.jobs else ""
+        about = [row for row in rows if self.state.intent == "approvals" or (job and row["arguments"].get("job") == job)]
+        return (int(about[0]["approval"]),) if len(about) == 1 else ()
+
     def orders(self, names: Names) -> bool:
         """Tell whether a question may ask for a change, by its own words."""
         wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
@@ -172,7 +278,15 @@ class SemanticAgent:
         return read_order(self._spelling.mended(names.masked).replace("{number}", "{job}"), self.state.subject)
 
     def _without_proposal(
-        self, order: OrderReading, words: str, names: Names, inventory: NameInventory, *, trusted: bool, listener: Listener | None
+        self,
+        order: OrderReading,
+        words: str,
+        names: Names,
+        inventory: NameInventory,
+        beside: str = "",
+        *,
+        trusted: bool,
+        listener: Listener | None,
     ) -> Answer:
         """Answer an order that forbids something, or whose verb Nightshift has no change for."""
         intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
@@ -183,6 +297,7 @@ class SemanticAgent:
         if listener is not None:
             listener("")
         lines = list(order_told(turn, order))
+        lines += [f'Not taken as an order: "{one_line(beside, 120)}". Say it by itself if it is meant.'] if beside else []
         self.state = self.state.spoken(request)
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 
@@ -278,6 +393,14 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
             return
         yield from filter(None, [until_told(turn)])
     yield from TELLERS[turn.request.intent](turn)
+
+
+def _not_taken(request: QuestionRequest, besides: Sequence[str]) -> Iterator[str]:
+    """Say what of an order was not taken: another change in the same sentence, more than one job."""
+    for clause in besides:
+        yield f'Not taken: "{one_line(clause, 120)}". One change at a time; say it by itself.'
+    if request.intent in ("cancel", "recover") and len(request.names.jobs) > 1:
+        yield f"Taken is job {request.job} alone; not taken: {', '.join(job for job in request.names.jobs if job != request.job)}."
 
 
 def _else_meant(request: QuestionRequest, choices: Sequence[IntentChoice]) -> Iterator[str]:
