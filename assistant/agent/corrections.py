@@ -1,4 +1,4 @@
-"""Words that put an order right, or take it back: `no, I meant 4830`, `make it 300`, `and without node08`, `never mind`, `undo that`.
+"""Words that put an order right, or take it back: `no, I meant 4830`, `make it 300`, `without node08`, `never mind`, `undo that`.
 
 A correction is answered as the order that it makes; what was proposed before is said to wait still. To take back is to answer with
 no, which words cannot do: the approval is named, and the opposite of what was not done is never proposed.
@@ -15,42 +15,59 @@ from assistant.agent.words import Names
 
 _VERBS = {"cancel": "cancel", "recover": "restart", "cordon": "drain", "uncordon": "undrain"}
 _WRONG = (
-    r"(?:(?:no(?=\s*[,.!]|\s+(?:wait|sorry|i|not|it|make|that|from|step)\b)|(?:wait|stop)(?=\s*[,.!])|nope|nah|naw|sorry|oops|whoops|wrong(?: (?:one|id|job|node|number))?|typo|mistyped|h+m+|argh|ugh|damn|actually"
-    r"|my (?:mistake|bad|fault)|pardon|error|not (?:that|this)(?: one)?|ok|okay|quatsch|rather|better|instead|of course)\b[\s,.!:;-]*)"
+    r"(?:(?:no(?=\s*[,.!]|\s+(?:wait|sorry|i|not|it|make|that|from|step)\b)|(?:wait|stop)(?=\s*[,.!])|nope|nah|naw|sorry|oops"
+    r"|whoops|wrong(?: (?:one|id|job|node|number))?|typo|mistyped|h+m+|argh|ugh|damn"
+    r"|actually|my (?:mistake|bad|fault)|pardon|error|not (?:that|this)(?: one)?|ok|okay|quatsch|rather|better"
+    r"|instead|of course)\b[\s,.!:;-]*)"
 )
 _MEANT = re.compile(
     rf"^{_WRONG}*(?:(?:i|we)\s+(?:actually |really |of course )?(?:meant|mean|my|was thinking of|wanted)"
     r"(?:\s+(?:to (?:say|write|type)|it for|the one))?|(?:it|that) (?:is|was|should (?:be|have been|read))|it'?s|should be"
-    r"|make (?:it|that)|change (?:it|that)(?: to)?|change to|take|use|go with|with)\s+(?P<what>.+?)\s*(?:instead|please|pls)?[.!]*$",
+    r"|make (?:it|that)|change (?:it|that)(?: to)?|change to|take|use|go with|with)"
+    r"\s+(?P<what>.+?)\s*(?:instead|please|pls)?[.!]*$",
     re.IGNORECASE,
 )
 _BARE = re.compile(rf"^{_WRONG}+(?P<what>.+?)\s*(?:instead|please|pls|i meant|sorry)?[.!]*$", re.IGNORECASE)
-_BEHIND = re.compile(r"^(?P<what>.+?),?\s+(?:i (?:meant|mean)|instead|sorry|not (?:that|this) one|is what i meant)[.!]*$", re.IGNORECASE)
+_BEHIND = re.compile(
+    r"^(?P<what>.+?),?\s+(?:i (?:meant|mean)|instead|sorry|not (?:that|this) one|is what i meant)[.!]*$", re.IGNORECASE
+)
 _NOT_BUT = re.compile(
-    r"^(?:not\s+(?P<old>[^,]+?)\s*(?:,\s*(?:but\s+)?|\s+but\s+)(?P<new>.+)|(?P<first>[^,]+?),?\s+(?:and )?not\s+(?P<second>.+))$", re.IGNORECASE
+    r"^(?:not\s+(?P<old>[^,]+?)\s*(?:,\s*(?:but\s+)?|\s+but\s+)(?P<new>.+)"
+    r"|(?P<first>[^,]+?),?\s+(?:and )?not\s+(?P<second>.+))$",
+    re.IGNORECASE,
 )
 _STEP = re.compile(r"^(?:from\s+)?(?:step\s+|checkpoint\s+|iteration\s+)?(?P<step>\d{1,9})$", re.IGNORECASE)
 _OF_STEP = re.compile(
-    r"\b(?:from|at)\s+(?:the\s+)?(?:(?:step|checkpoint|iteration)\s+(?:of\s+)?)?\d{1,9}\b|\b(?:step|checkpoint)\s+(?:of\s+)?\d{1,9}\b", re.I
+    r"\b(?:from|at)\s+(?:the\s+)?(?:(?:step|checkpoint|iteration)\s+(?:of\s+)?)?\d{1,9}\b"
+    r"|\b(?:step|checkpoint)\s+(?:of\s+)?\d{1,9}\b",
+    re.I,
 )
 _MORE = re.compile(
-    r"^(?:and|but|also|plus|oh|ok|okay|,|\s)*(?P<what>(?:w/o|without|not on|not using|avoid(?:ing)?|exclud(?:e|ing)|leav(?:e|ing) out"
-    r"|away from|minus)\s+.+?)\s*(?:too|also|as well|please|pls)?[.!]*$",
+    r"^(?:and|but|also|plus|oh|ok|okay|,|\s)*(?P<what>(?:w/o|without|not on|not using|avoid(?:ing)?|exclud(?:e|ing)"
+    r"|leav(?:e|ing) out|away from|minus)\s+.+?)\s*(?:too|also|as well|please|pls)?[.!]*$",
     re.IGNORECASE,
 )
-_END = re.compile(r"^(?:and|but|also|only|just|oh|ok|make (?:it|that)|\s|,)*(?P<what>(?:until|till|til|for)\s+.+?)\s*(?:please|pls)?[.!]*$", re.I)
+_END = re.compile(
+    r"^(?:and|but|also|only|just|oh|ok|make (?:it|that)|\s|,)*(?P<what>(?:until|till|til|for)\s+.+?)\s*(?:please|pls)?[.!]*$",
+    re.IGNORECASE,
+)
 _PURE = re.compile(r"(?:\{(?:job|node|number)\}|\b(?:the|job|run|node|one|and|or|please)\b|[\s,&])+", re.IGNORECASE)
 _TAKES_BACK = re.compile(
-    r"(?:(?:please|and|so|then|just|but|oh|ok|okay|no|not|yes|actually|wait|stop|hm+|sorry|let us|we|i|you|do|ach|ah|nah)\b[\s,.!:;-]*)*"
-    r"(?:never ?mind(?: (?:that|it))?|(?:forget|scratch|drop|skip|scrap|ditch) (?:it|that|this|about (?:it|that)|what i (?:said|wrote)"
-    r"|the (?:proposal|order|whole thing))|undo(?: (?:it|that|this|all(?: of)?(?: it| that)?))?"
+    r"(?:(?:please|and|so|then|just|but|oh|ok|okay|no|not|yes|actually|wait|stop|hm+|sorry|let us|we|i|you|do|ach|ah"
+    r"|nah)\b[\s,.!:;-]*)*"
+    r"(?:never ?mind(?: (?:that|it))?|(?:forget|scratch|drop|skip|scrap|ditch) (?:it|that|this|about (?:it|that)"
+    r"|what i (?:said|wrote)|the (?:proposal|order|whole thing))|undo(?: (?:it|that|this|all(?: of)?(?: it| that)?))?"
     r"|(?:take|roll|call|pull) (?:it|that|this|everything) (?:back|off)"
-    r"|take back(?: (?:it|that))?|revert(?: (?:it|that|this))?|rollback|withdraw(?: (?:it|that|this|the (?:proposal|order|request)))?"
-    r"|call it off|i take (?:it|that) back|i changed my mind|changed my mind|on second thoughts?|better not|rather not|leave it"
-    r"(?: (?:be|alone|as it is|like that))?|let it be|as you were|nothing|do nothing|not(?: (?:now|yet|that one|this one|any ?more))?"
-    r"|don'?t(?: (?:do (?:it|that)|bother))?|do not(?: (?:do (?:it|that)|bother))?|no(?: thanks| thank you| more)?|stop(?: (?:it|that))?"
+    r"|take back(?: (?:it|that))?|revert(?: (?:it|that|this))?|rollback"
+    r"|withdraw(?: (?:it|that|this|the (?:proposal|order|request)))?"
+    r"|call it off|i take (?:it|that) back|i changed my mind|changed my mind|on second thoughts?|better not|rather not"
+    r"|leave it(?: (?:be|alone|as it is|like that))?|let it be|as you were|nothing|do nothing"
+    r"|not(?: (?:now|yet|that one|this one|any ?more))?"
+    r"|don'?t(?: (?:do (?:it|that)|bother))?|do not(?: (?:do (?:it|that)|bother))?|no(?: thanks| thank you| more)?"
+    r"|stop(?: (?:it|that))?"
     r"|not (?:after all|needed)|no longer needed|it (?:is|was) nothing)"
-    r"(?:[\s,.!:;-]*(?:please|thanks|thank you|then|now|yet|again|after all|for now|it|sorry|anyway|not|rather|do it|do that|do not)\b)*[\s.!]*",
+    r"(?:[\s,.!:;-]*(?:please|thanks|thank you|then|now|yet|again|after all|for now|it|sorry|anyway|not|rather|do it|do that"
+    r"|do not)\b)*[\s.!]*",
     re.IGNORECASE,
 )
 _UNDOES = re.compile(

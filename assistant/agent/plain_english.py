@@ -69,7 +69,8 @@ _INTERJECTIONS = re.compile(
     r"|by the way|anyway|anyways|honestly|seriously|listen|look|dude|man|guys|damn|god|lol|thanks|thank you|cheers|alright|oh no"
     r"|on second thoughts?)\b(?!')|(?:no|yes|yeah|yep|wait|stop|hold on|hang on|right|good|great|fine|cool|nice|so|perfect|sure)"
     r"(?=\s*[,.!:;-])"
-    r"|no (?=(?:wait|no|sorry|leave|keep|let|do|not|never|just|please|stop|i|it|that)\b)|wait (?=no\b|stop\b|sorry\b|actually\b))[\s,.!:;-]*)+"
+    r"|no (?=(?:wait|no|sorry|leave|keep|let|do|not|never|just|please|stop|i|it|that)\b)"
+    r"|wait (?=no\b|stop\b|sorry\b|actually\b))[\s,.!:;-]*)+"
 )
 
 

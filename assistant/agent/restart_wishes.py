@@ -30,7 +30,8 @@ _NEWEST = re.compile(
     re.IGNORECASE,
 )
 _AWAY = re.compile(
-    r"\b(?:without|avoid(?:ing)?|exclud(?:e|ing)|away from|except(?: on)?|other than|but not on|not on|not using|(?:do not|don'?t|never) (?:use|take|touch|include)|off|instead of"
+    r"\b(?:without|avoid(?:ing)?|exclud(?:e|ing)|away from|except(?: on)?|other than|but not on|not on|not using"
+    r"|(?:do not|don'?t|never) (?:use|take|touch|include)|off|instead of"
     r"|skipping|minus)(?: the)?(?: nodes?| machines?| hosts?)*(?:\s+\{node\}(?:\s*(?:,|and|or)\s*)?)+",
     re.IGNORECASE,
 )

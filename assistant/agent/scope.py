@@ -32,7 +32,8 @@ class OrderScope(NamedTuple):
 
 _BUT = (
     r"instead of|rather than|in place of|as opposed to|other than|apart from|aside from|except(?: for)?|excluding|excepting"
-    r"|save for|minus|with the exception of|(?:but |and |just |only |though |definitely |certainly |surely |, ?)*not|without|besides|bar"
+    r"|save for|minus|with the exception of|(?:but |and |just |only |though |definitely |certainly |surely |, ?)*not"
+    r"|without|besides|bar"
 )
 _LEFT_OUT = re.compile(rf"(?:[\s,(]|^)(?P<but>{_BUT}|(?<=all )but|(?<=everything )but|(?<=anything )but)\s+", re.IGNORECASE)
 _AUXILIARY = re.compile(
@@ -54,7 +55,8 @@ _ALL = re.compile(
 )
 _ALL_DO = re.compile(
     rf"^(?P<lead>.*?)(?P<all>{_ALL.pattern})\s+"
-    r"(?:must |should |shall |has to |have to |needs to |is to |are to |to |be |get |gets |can )*(?P<verb>[a-z]+)(?P<more>(?: out| down| off| back| in)*)\s*[.!]*$",
+    r"(?:must |should |shall |has to |have to |needs to |is to |are to |to |be |get |gets |can )*"
+    r"(?P<verb>[a-z]+)(?P<more>(?: out| down| off| back| in)*)\s*[.!]*$",
     re.IGNORECASE,
 )
 _PART = re.compile(
@@ -68,7 +70,8 @@ _REST = re.compile(
     r"\b(?:anything|everything|nothing|any ?one) else\b|\bthe (?:others?|rest)\b|\b(?:any|all) others?\b", re.IGNORECASE
 )
 _STAYS = re.compile(
-    r"\W*(?:(?:and|but|please|just|then|definitely|certainly|always)\s+)*(?:(?:leave|keep|let)\s+(?:the |node |job )*\{|not\s+(?:the |node |job )*"
+    r"\W*(?:(?:and|but|please|just|then|definitely|certainly|always)\s+)*(?:(?:leave|keep|let)\s+(?:the |node |job )*\{"
+    r"|not\s+(?:the |node |job )*"
     r"\{\w+\}\W*$)",
     re.IGNORECASE,
 )

@@ -161,9 +161,7 @@ class SemanticAgent:
         self.state = replace(self.state, pending="", options=(), order="")
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 
-    def _scoped(
-        self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None
-    ) -> Answer:
+    def _scoped(self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None) -> Answer:
         """Answer what a sentence orders, and say what it leaves out."""
         scope = order_scope(words, read)
         if scope is None:
@@ -254,7 +252,7 @@ class SemanticAgent:
         )
 
     def _agreed(self, inventory: NameInventory) -> tuple[int, ...]:
-        """Return the approvals that a yes may be for: of the last answer, else of this conversation, else about what it was about."""
+        """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
         last = [number for number in self.state.approvals if number in inventory.approvals]
         own = [number for number in self.state.proposed if number in inventory.approvals]
         if last or own:

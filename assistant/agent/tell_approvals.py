@@ -35,7 +35,7 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
         return
     rows: Sequence[Mapping[str, Any]] = waiting.value or ()
     if not numbers and not _NAMES_IT.search(turn.request.question):
-        yield "Nothing was asked in this conversation, so there is nothing that a yes or no could be for; nothing is allowed or changed."
+        yield "Nothing was asked in this conversation that a yes or no could be for; nothing is allowed or changed."
         yield from _others(rows, mark)
         return
     yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
@@ -48,7 +48,9 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
     for row in meant or (rows if len(rows) == 1 and not numbers else ()):
         # its card stands below the answer, and is where a person answers
         turn.proposals.append(
-            Proposal(row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST], joined=True)
+            Proposal(
+                row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST], joined=True
+            )
         )
     verb = "deny" if _REFUSES.search(turn.request.question) else "approve"
     for row in (meant or rows)[:MOST_WAITING]:

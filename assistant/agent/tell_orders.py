@@ -143,7 +143,11 @@ def others_told(turn: QuestionTurn, change: str, users: Sequence[str] = (), spar
         yield f"It would be {rows}; say for instance: cancel {alive[-1]}" if alive else "No such job runs or waits."
     elif change == "recover":
         failed = [job for job in inventory.failed if job in jobs][:MOST_OTHERS]
-        yield f"Failed, the newest first: {', '.join(failed)}; say for instance: restart {failed[0]}" if failed else "No such job failed."
+        yield (
+            f"Failed, the newest first: {', '.join(failed)}; say for instance: restart {failed[0]}"
+            if failed
+            else "No such job failed."
+        )
     elif change in ("cordon", "uncordon"):
         states = turn.look("node_states")
         out = [node for node in states.value or () if node["state"] in OUT and node["node"] not in spared.nodes]
@@ -157,7 +161,8 @@ def others_told(turn: QuestionTurn, change: str, users: Sequence[str] = (), spar
             yield f"It would be {len(serving)} nodes, {fold([node['node'] for node in serving])}{load} [{states.number}]."
         else:
             for node in out[:MOST_OTHERS]:
-                yield f"  {node['node']} is {node['state']}: {one_line(node.get('reason') or 'no reason is given', 160)} [{states.number}]"
+                why = one_line(node.get("reason") or "no reason is given", 160)
+                yield f"  {node['node']} is {node['state']}: {why} [{states.number}]"
 
 
 def spared_told(turn: QuestionTurn, spared: Names) -> Iterator[str]:
