@@ -202,7 +202,8 @@ def _checked(order: str, spared: Names, read: Reader) -> OrderScope | None:
     if all_do and is_verb(base_of(all_do["verb"].lower())):
         order = f"{all_do['lead']}{base_of(all_do['verb'].lower())} {all_do['all']}{all_do['more']}"
     names, reading = read(order)
-    if not _orders(names, reading):
+    lights_all = reading.verb in verbs().kinds["light"] and _ALL.search(order) is not None
+    if not (_orders(names, reading) or lights_all):
         return None
     change = reading.change or _change_of(reading, order)
     remaining = without(names, spared)
