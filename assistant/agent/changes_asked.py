@@ -63,6 +63,6 @@ def _is_about(turn: QuestionTurn, row: Mapping[str, Any], jobs: set[str]) -> boo
     """Tell whether a change was made to a thing that the question names; of a restart its incident says which job it was."""
     text, incident = row["change"], row["incident"]
     of_job = turn.inventory.incidents.get(incident, "") if incident is not None else ""
-    things = [*jobs, *turn.request.names.nodes]
-    names_it = any(re.search(rf"(?<![\w-]){re.escape(thing)}(?![\w-])", text) for thing in things)
+    objects = [*jobs, *turn.request.names.nodes]
+    names_it = any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in objects)
     return names_it or (of_job in jobs and not re.search(r"NodeName=", text))

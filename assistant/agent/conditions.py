@@ -80,14 +80,14 @@ class JobCondition(NamedTuple):
 
     def holds(self, state: str) -> bool:
         """Tell whether the order is to be followed while the job is in a state of the scheduler's."""
-        asked = self.state.lower()
-        if asked in ("started", "start"):
+        state_asked = self.state.lower()
+        if state_asked in ("started", "start"):
             is_so = state != "pending"
-        elif asked in ("running", "run"):
+        elif state_asked in ("running", "run"):
             is_so = state == "running"
-        elif asked in ("pending", "queued", "waiting"):
+        elif state_asked in ("pending", "queued", "waiting"):
             is_so = state == "pending"
-        elif asked in ("finished", "done", "completed", "over"):
+        elif state_asked in ("finished", "done", "completed", "over"):
             is_so = state not in _AT_WORK
         else:
             is_so = state not in (*_AT_WORK, "completed", "cancelled")

@@ -97,13 +97,13 @@ def corrected(words: str, dialogue: Dialogue, read: Reader) -> str:
         order = re.sub(r"\b(?:until|till?|for)\b.*$", "", dialogue.order).rstrip(" .!")
         return f"{order} {match['what']}"
     match = _MEANT.match(words) or _BARE.match(words) or _BEHIND.match(words)
-    what = match["what"] if match is not None else words if _NOT_BUT.match(words) else ""
-    if (sides := _NOT_BUT.match(what)) is not None:
-        what = sides["new"] or sides["first"]
-    if not what:
+    text = match["what"] if match is not None else words if _NOT_BUT.match(words) else ""
+    if (sides := _NOT_BUT.match(text)) is not None:
+        text = sides["new"] or sides["first"]
+    if not text:
         return ""
-    step = _STEP.match(what.strip())
-    names = read(what)
+    step = _STEP.match(text.strip())
+    names = read(text)
     if step is not None and dialogue.intent == "recover" and not names.jobs and (names.quantities.steps or not names.strangers):
         return _with_step(dialogue.order, step["step"])
     return _with_object(dialogue, names, read)
@@ -116,8 +116,8 @@ def _with_step(order: str, step: str) -> str:
 
 def _with_object(dialogue: Dialogue, names: Names, read: Reader) -> str:
     """Return the order with other things in it, where a correction names only such."""
-    things = names.jobs or names.nodes
-    if not _PURE.fullmatch(names.masked) or not things or (names.jobs and names.nodes):
+    objects = names.jobs or names.nodes
+    if not _PURE.fullmatch(names.masked) or not objects or (names.jobs and names.nodes):
         return ""
     of_jobs = bool(names.jobs)
     before = read(dialogue.order)
@@ -126,11 +126,11 @@ def _with_object(dialogue: Dialogue, names: Names, read: Reader) -> str:
     if dialogue.intent in _VERBS and of_jobs != (dialogue.intent in ("cancel", "recover")):
         return ""
     for name in (*old, *wrong):
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", " and ".join(things), dialogue.order, count=1)
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", " and ".join(objects), dialogue.order, count=1)
         if text != dialogue.order and len(old) + len(wrong) == 1:
             return text
     verb = _VERBS.get(dialogue.intent, "")
-    return f"{verb} {' and '.join(things)}" if verb and (old or wrong or not names.strangers) else ""
+    return f"{verb} {' and '.join(objects)}" if verb and (old or wrong or not names.strangers) else ""
 
 
 def takes_back(words: str) -> bool:

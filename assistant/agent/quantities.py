@@ -135,14 +135,14 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
     text = _TOP.sub(ranked, text)
     begins = _AGAIN.search(text) is not None
 
-    def begun(match: re.Match[str]) -> str:
+    def as_step(match: re.Match[str]) -> str:
         if match[2] in jobs or not (begins or match.re is _SAVED):
             return match.group()
         texts.append(match.group())
         steps.append(int(match[2]))
         return f"{match[1].rstrip()} step {MASK}"
 
-    text = _BEGUN.sub(begun, _SAVED.sub(begun, text))
+    text = _BEGUN.sub(as_step, _SAVED.sub(as_step, text))
 
     def counted(match: re.Match[str]) -> str:
         texts.append(match.group())

@@ -160,20 +160,20 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     if len(pieces) < 2 or _ONE_ORDER.search(words):
         return None
     readings = [read(piece) for piece in pieces]
-    held = [place for place, (names, reading) in enumerate(readings) if _holds(pieces[place], names, reading)]
-    orders = [place for place, (names, reading) in enumerate(readings) if place not in held and _orders(names, reading)]
-    if not held or not orders:
+    holds = [place for place, (names, reading) in enumerate(readings) if _holds(pieces[place], names, reading)]
+    orders = [place for place, (names, reading) in enumerate(readings) if place not in holds and _orders(names, reading)]
+    if not holds or not orders:
         return None
-    if any(not names_in(readings[place][0]) and not _REST.search(pieces[place]) for place in held):
+    if any(not names_in(readings[place][0]) and not _REST.search(pieces[place]) for place in holds):
         return None
-    spared = _united([readings[place][0] for place in held])
-    if not names_in(spared) and not any(_REST.search(pieces[place]) for place in held):
+    spared = _united([readings[place][0] for place in holds])
+    if not names_in(spared) and not any(_REST.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
-    if held[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first])):
+    if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first])):
         # `do not cancel 4830, restart 4821, ...` may go on to forbid
         return None
-    order = ", ".join(piece for place, piece in enumerate(pieces) if place not in held)
+    order = ", ".join(piece for place, piece in enumerate(pieces) if place not in holds)
     return _checked(order, spared, read)
 
 
@@ -185,12 +185,12 @@ def order_beside(words: str, read: Reader) -> str:
     readings = [read(piece) for piece in pieces] if len(pieces) > 1 else []
     if not any(reading.kind is OrderKind.HOLD and names_in(names) for names, reading in readings):
         return ""
-    held = _united([names for names, reading in readings if reading.kind is OrderKind.HOLD])
+    holds = _united([names for names, reading in readings if reading.kind is OrderKind.HOLD])
     return next(
         (
             piece.strip()
             for piece, (names, reading) in zip(pieces, readings, strict=True)
-            if _orders(names, reading) and names_in(names) and not names_in(names) & names_in(held)
+            if _orders(names, reading) and names_in(names) and not names_in(names) & names_in(holds)
         ),
         "",
     )
@@ -265,13 +265,13 @@ def ordered_names(words: str, names: Names, change: str, read: Reader) -> Names 
         united = _united(parts)
         return united.jobs if of_jobs else united.nodes
 
-    things = own([readings[place][0] for place in orders])
-    if not things:
+    objects = own([readings[place][0] for place in orders])
+    if not objects:
         before = [own([part]) for part, _ in readings[: orders[0]]]
-        things = next((part for part in reversed(before) if part), ())
-        if len(things) != 1:
+        objects = next((part for part in reversed(before) if part), ())
+        if len(objects) != 1:
             return None
-    return replace(names, jobs=things) if of_jobs else replace(names, nodes=things)
+    return replace(names, jobs=objects) if of_jobs else replace(names, nodes=objects)
 
 
 def orders_besides(words: str, change: str, read: Reader) -> list[str]:

@@ -130,20 +130,22 @@ class SemanticAgent:
         inventory = read_inventory(self._gate)
         own = [number for number in self.state.proposed if number in inventory.approvals]
         if own and takes_back(words):
-            return self._told("hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener)
+            return self._answer_by(
+                "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
+            )
         if undoes(words):
-            return self._told("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
+            return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
 
         def read(text: str) -> tuple[Names, OrderReading]:
             names = read_names(text, inventory)
             return names, self._order(names)
 
         if right := corrected(words, self.state, lambda text: read_names(text, inventory)):
-            answer = self._scoped(right, inventory, read, trusted=trusted, listener=listener)
+            answer = self._answer_scoped(right, inventory, read, trusted=trusted, listener=listener)
             return replace(answer, text=f'(Taken as: "{one_line(right, 160)}".)\n{answer.text}')
-        return self._scoped(words, inventory, read, trusted=trusted, listener=listener)
+        return self._answer_scoped(words, inventory, read, trusted=trusted, listener=listener)
 
-    def _told(
+    def _answer_by(
         self,
         intent: str,
         words: str,
@@ -161,14 +163,16 @@ class SemanticAgent:
         self.state = replace(self.state, pending="", options=(), order="")
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 
-    def _scoped(self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None) -> Answer:
+    def _answer_scoped(
+        self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None
+    ) -> Answer:
         """Answer what a sentence orders, and say what it leaves out."""
         scope = order_scope(words, read)
         if scope is None:
-            return self._one(words, inventory, read, trusted=trusted, listener=listener)
+            return self._answer_whole(words, inventory, read, trusted=trusted, listener=listener)
         if scope.many:
             names = read(scope.order)[0]
-            return self._told(
+            return self._answer_by(
                 scope.many if scope.many in CHANGING else "cancel",
                 words,
                 inventory,
@@ -177,13 +181,13 @@ class SemanticAgent:
                 trusted=trusted,
                 listener=listener,
             )
-        answer = self._one(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
+        answer = self._answer_whole(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
         request = QuestionRequest(answer.intent, words, scope.spared)
         turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), trusted, sources=list(answer.sources))
         left_out = list(spared_told(turn, scope.spared))
         return replace(answer, text="\n".join([answer.text, *left_out]), sources=tuple(turn.sources))
 
-    def _one(
+    def _answer_whole(
         self,
         words: str,
         inventory: NameInventory,
@@ -199,14 +203,14 @@ class SemanticAgent:
             names = replace(names, approvals=names.approvals or self._agreed(inventory))
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
-            beside = order_beside(words, read) if order.kind is OrderKind.HOLD else ""
-            return self._without_proposal(order, words, names, inventory, beside, trusted=trusted, listener=listener)
+            other_order = order_beside(words, read) if order.kind is OrderKind.HOLD else ""
+            return self._without_proposal(order, words, names, inventory, other_order, trusted=trusted, listener=listener)
         besides = orders_besides(words, order.change, read) if order.kind is OrderKind.SERVED else []
         if order.kind is OrderKind.SERVED:
             ordered = ordered_names(words, names, order.change, read)
             if ordered is None:
-                things = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
-                back = _back(QuestionRequest(order.change, words, names), f"Which is meant: {things}? Nothing is proposed.", ())
+                objects = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
+                back = _back(QuestionRequest(order.change, words, names), f"Which is meant: {objects}? Nothing is proposed.", ())
                 self.state = replace(self.state, pending=order.change, options=())
                 return back
             names = ordered
@@ -281,7 +285,7 @@ class SemanticAgent:
         words: str,
         names: Names,
         inventory: NameInventory,
-        beside: str = "",
+        other_order: str = "",
         *,
         trusted: bool,
         listener: Listener | None,
@@ -295,7 +299,7 @@ class SemanticAgent:
         if listener is not None:
             listener("")
         lines = list(order_told(turn, order))
-        lines += [f'Not taken as an order: "{one_line(beside, 120)}". Say it by itself if it is meant.'] if beside else []
+        lines += [f'Not taken as an order: "{one_line(other_order, 120)}". Say it by itself if it is meant.'] if other_order else []
         self.state = self.state.spoken(request)
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 

@@ -36,7 +36,7 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
     rows: Sequence[Mapping[str, Any]] = waiting.value or ()
     if not numbers and not _NAMES_IT.search(turn.request.question):
         yield "Nothing was asked in this conversation that a yes or no could be for; nothing is allowed or changed."
-        yield from _others(rows, mark)
+        yield from _waiting_told(rows, mark)
         return
     yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
     if not rows:
@@ -44,8 +44,8 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
     for number in numbers:
         if number not in [row["approval"] for row in rows]:
             yield f"Approval {number} does not wait {mark}."
-    meant = [row for row in rows if row["approval"] in numbers]
-    for row in meant or (rows if len(rows) == 1 and not numbers else ()):
+    rows_meant = [row for row in rows if row["approval"] in numbers]
+    for row in rows_meant or (rows if len(rows) == 1 and not numbers else ()):
         # its card stands below the answer, and is where a person answers
         turn.proposals.append(
             Proposal(
@@ -53,16 +53,16 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
             )
         )
     verb = "deny" if _REFUSES.search(turn.request.question) else "approve"
-    for row in (meant or rows)[:MOST_WAITING]:
+    for row in (rows_meant or rows)[:MOST_WAITING]:
         yield f"  nightshift {verb} {row['approval']}    {one_line(row['change'], 160)} {mark}"
-    if meant and len(rows) > len(meant):
-        yield from _others([row for row in rows if row not in meant], mark)
+    if rows_meant and len(rows) > len(rows_meant):
+        yield from _waiting_told([row for row in rows if row not in rows_meant], mark)
 
 
-def _others(rows: Sequence[Mapping[str, Any]], mark: str) -> Iterator[str]:
+def _waiting_told(rows: Sequence[Mapping[str, Any]], mark: str) -> Iterator[str]:
     for row in rows[:MOST_WAITING]:
-        asked = f" (asked for by {one_line(row['by'], 40)})" if row.get("by") else ""
-        yield f"Approval {row['approval']} waits{asked} {mark}, and is answered by its own number: {one_line(row['change'], 160)}"
+        by_text = f" (asked for by {one_line(row['by'], 40)})" if row.get("by") else ""
+        yield f"Approval {row['approval']} waits{by_text} {mark}, and is answered by its own number: {one_line(row['change'], 160)}"
 
 
 def withdrawal_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
@@ -112,11 +112,11 @@ def undo_told(turn: QuestionTurn) -> Iterator[str]:
 
 def own_waiting_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
     """Tell of what this conversation proposed before and that waits beside an answer to another order."""
-    told = {proposal.approval for proposal in turn.proposals}
-    rows = turn.look("list_approvals").value if set(own) - told else ()
+    carded = {proposal.approval for proposal in turn.proposals}
+    rows = turn.look("list_approvals").value if set(own) - carded else ()
     for row in rows or ():
         number = row["approval"]
-        if number in own and number not in told:
+        if number in own and number not in carded:
             yield (
                 f"Approval {number}, proposed before in this conversation, still waits; to drop it: nightshift deny {number}"
                 f"    {one_line(row['change'], 120)}"

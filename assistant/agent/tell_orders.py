@@ -167,14 +167,14 @@ def others_told(turn: QuestionTurn, change: str, users: Sequence[str] = (), spar
 
 def spared_told(turn: QuestionTurn, spared: Names) -> Iterator[str]:
     """Tell what an order left out, and what waits about it."""
-    asked = replace(turn.request, names=spared, job="", nodes=(), incident=None)
-    kept = replace_turn(turn, asked)
-    object_text = _object_text(kept)
+    request = replace(turn.request, names=spared, job="", nodes=(), incident=None)
+    about = replace_turn(turn, request)
+    object_text = _object_text(about)
     if not object_text:
         return
     yield f"Left as it is, as you say: {object_text}; nothing is proposed for it."
     waiting = turn.look("list_approvals")
-    if not waiting.error and (rows := _about(kept, waiting)):
+    if not waiting.error and (rows := _about(about, waiting)):
         yield from _waiting(rows, object_text, f"[{waiting.number}]")
 
 

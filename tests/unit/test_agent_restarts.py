@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.answer import Answer, AnswerKind
-from assistant.agent.quantities import clock_range, take_quantities
 from assistant.agent.conditions import condition_of
+from assistant.agent.quantities import clock_range, take_quantities
 from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.words import NameInventory, read_names

@@ -96,13 +96,13 @@ def test_what_takes_an_order_back_is_known(sentence: str, is_so: bool) -> None:
 @pytest.mark.parametrize("case", DATA["number"], ids=of)
 def test_a_number_is_what_the_words_beside_it_say(case: dict[str, Any]) -> None:
     names = read_names(case["say"], KNOWN)
-    found = {
+    read_out = {
         "steps": list(names.quantities.steps),
         "jobs": list(names.jobs),
         "nodes": list(names.nodes),
         "approvals": list(names.approvals),
     }
-    assert {key: found[key] for key in found if key in case} == {key: case[key] for key in found if key in case}
+    assert {key: read_out[key] for key in read_out if key in case} == {key: case[key] for key in read_out if key in case}
     assert names.strangers == ()
 
 
