@@ -210,9 +210,9 @@ class SemanticAgent:
             ordered = ordered_names(words, names, order.change, read)
             if ordered is None:
                 objects = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
-                back = _back(QuestionRequest(order.change, words, names), f"Which is meant: {objects}? Nothing is proposed.", ())
+                which = _back(QuestionRequest(order.change, words, names), f"Which is meant: {objects}? Nothing is proposed.", ())
                 self.state = replace(self.state, pending=order.change, options=())
-                return back
+                return which
             names = ordered
         names = without(names, spared) if spared is not None else names
         intent = "approve" if agrees(words) and not self.state.pending else follow_up(words, names, self.state)
