@@ -71,6 +71,10 @@ class Proposal:
     """Digest of the stored commands, as far as people are shown it; empty where nothing waits."""
     joined: bool = False
     """Whether it waited already, so that nothing new was proposed."""
+    already: bool = False
+    """Whether the cluster is so already: nothing was done, and nobody was asked."""
+    allowed_by: str = ""
+    """Who said yes to it while it was asked, as it is recorded; empty where nobody did."""
 
 
 @dataclass(frozen=True, slots=True)

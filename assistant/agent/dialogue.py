@@ -11,19 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, command_text, harmless, one_line
+from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
 from assistant.agent.chooser import intents
+from assistant.agent.moods import CHANGING
+from assistant.agent.proposals import BY, proposal_told, put_before_person
 from assistant.agent.words import NameInventory, Names
 from assistant.display import line
-from assistant.errors import Denied, NightshiftError, Parked
+from assistant.errors import NightshiftError
 from assistant.gate import Gate
-from assistant.records import Verdict
 from assistant.redact import redact, redact_value
-from assistant.store.calls import SHORT_DIGEST
-from assistant.tooling import find_tool
 
-BY = "agent"
-"""In whose name the agent calls: the policy asks a person about each of its changes."""
 MOST_VALUE = 400_000
 """Characters of one text that a source keeps."""
 
@@ -80,6 +77,11 @@ class QuestionTurn:
         """The next source's."""
         return self.sources_before + len(self.sources) + 1
 
+    def own_approvals(self) -> Sequence[int]:
+        """Return the approvals that were asked for in this turn; those that waited before it are not among them."""
+        numbers = (proposal.approval for proposal in self.proposals)
+        return [number for number in numbers if number is not None and number not in self.inventory.approvals]
+
     def look(self, tool: str, **arguments: Any) -> AnswerSource:
         """Make a reading call and return it as a source; a failure is told by its `error`."""
         for source in self.sources:
@@ -110,6 +112,8 @@ class QuestionTurn:
             instead: The command with which a person does it.
         """
         proposal = put_before_person(self.gate, tool, arguments, why=why, incident=incident, instead=instead, trusted=self.trusted)
+        if proposal.already:
+            return proposal
         self.proposals.append(proposal)
         self.kind = AnswerKind.PROPOSAL if proposal.approval is not None else AnswerKind.REFUSED
         return proposal
@@ -118,82 +122,7 @@ class QuestionTurn:
         self, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None = None, instead: str = ""
     ) -> str:
         """Put a change before a person, as `propose` does, and return how that is told."""
-        proposal = self.propose(tool, arguments, why=why, incident=incident, instead=instead)
-        if proposal.approval is not None:
-            heading = "Proposed, not done" if not proposal.joined else "This waits already, and nothing new is proposed"
-            return f"{heading}: {command_text(proposal.preview)}\n  {answered_by(proposal.approval, proposal.digest)}"
-        if proposal.why_not:
-            would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
-            return f"Not even proposed: {proposal.why_not}{would}"
-        return f"Done, after a person said yes: {command_text(proposal.preview)}"
-
-
-def answered_by(approval: int, digest: str) -> str:
-    """Return how a person answers, and the digest of the commands that they answer to."""
-    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
-
-
-def put_before_person(
-    gate: Gate, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None, instead: str, trusted: bool
-) -> Proposal:
-    """Return a change as a proposal in the inbox, or refused with the reason."""
-    by_hand = f" You can do it yourself: {instead}" if instead else ""
-    if not trusted:
-        return Proposal(
-            tool, arguments, "", None, f"nothing is proposed because of piped text, which anybody may have written.{by_hand}"
-        )
-    try:
-        find_tool(tool).checked(arguments)
-        preview = gate.preview(tool, arguments, by=BY, incident=incident)
-        if preview.decision.verdict is Verdict.DENY:
-            return Proposal(
-                tool, arguments, harmless(preview.text), None, f"{preview.decision.rule}: {preview.decision.why}.{by_hand}"
-            )
-        standing = _standing(gate, tool, arguments)
-        if standing is not None:
-            return replace(_waiting(gate, tool, arguments, standing), joined=True)
-        outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
-    except Parked as parked:
-        return _waiting(gate, tool, arguments, parked.approval)
-    except Denied as denied:
-        return Proposal(tool, arguments, "", None, f"{one_line(denied, 400)}.{by_hand}")
-    except NightshiftError as error:
-        return Proposal(tool, arguments, "", None, one_line(error, 400))
-    # the policy lets no call of the agent through, so a person stood behind this gate and said yes: to the stored command, not to
-    # the preview, whose tag has no number yet
-    call = gate.stored_call(outcome.call)
-    why_not = "" if outcome.ok else one_line(outcome.error, 400)
-    return Proposal(tool, arguments, harmless(call.preview), None, why_not, digest=call.digest[:SHORT_DIGEST])
-
-
-def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int) -> Proposal:
-    """Return a change that waits in the inbox, with the commands that are stored: those are shown on its card, and run."""
-    waiting = gate.call("list_approvals", {}, why="what exactly is proposed", by=BY).value
-    stored = next((row for row in waiting or () if row["approval"] == approval), None)
-    if stored is None:
-        return Proposal(tool, arguments, "", None, f"approval {approval} was answered or withdrawn in the same moment")
-    return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
-
-
-_TARGETS = {
-    "cancel_job": ("job",),
-    "cordon_node": ("node",),
-    "uncordon_node": ("node",),
-    "resubmit_job": ("job", "checkpoint", "exclude", "skip_from_step", "skip_to_step"),
-}
-"""Arguments by which a change that waits already is the same, whoever asked for it."""
-
-
-def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:
-    """Return the approval of the same change where it was put before a person already, by whomever."""
-    checked = find_tool(tool).checked(arguments)
-    waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
-    for row in waiting or ():
-        waiting_arguments = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
-        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool == "cancel_job" else tuple(checked)
-        if waiting_arguments and names and all(waiting_arguments.get(name) == checked.get(name) for name in names):
-            return int(row["approval"])
-    return None
+        return proposal_told(self.propose(tool, arguments, why=why, incident=incident, instead=instead))
 
 
 def made_harmless(value: Any) -> Any:
@@ -281,6 +210,10 @@ class Dialogue:
     """The last question with its names masked: `and 11?` asks the same of another thing."""
     aspect: str = ""
     """What it asked for outright."""
+    proposed: tuple[int, ...] = ()
+    """Approvals of changes that this conversation put before a person, oldest first; whoever else asked for them is not meant."""
+    order: str = ""
+    """The last words where they were an order or forbade something: what `I meant 4830` corrects."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -320,6 +253,8 @@ class Dialogue:
             step=_step_of(turn),
             sentence=request.form_text or request.names.sketch,
             aspect=request.aspect,
+            proposed=tuple(dict.fromkeys([*self.proposed, *turn.own_approvals()])),
+            order=request.question if request.intent in CHANGING else "",
         )
 
     def only_subject(self) -> Dialogue:
@@ -344,6 +279,7 @@ class Dialogue:
             subject=subject,
             pending="",
             options=(),
+            order=request.question,
         )
 
 

@@ -63,7 +63,7 @@ def _to_record(state: Dialogue) -> dict[str, Any]:
 
 def _from_record(record: dict[str, Any]) -> Dialogue:
     rows: dict[str, Any] = {
-        name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed", "approvals") if name in record
+        name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed", "approvals", "proposed") if name in record
     }
     sources = tuple(AnswerSource(**source) for source in record["sources"])
     fields: dict[str, Any] = {**record, **rows, "sources": sources}

@@ -95,8 +95,8 @@ def elsewhere(sentence: str, names: Names, inventory: NameInventory, *, english:
         if match.group().lower() not in own:
             return match.group()
     named = bool(names.jobs or names.nodes or names.incidents)
-    if not named and (match := known.systems.search(text)) and match.group().lower() not in own and _is_about(text, match):
-        return match.group()
+    if not named and (system := known.systems.search(text)) and system.group().lower() not in own and _is_about(text, system):
+        return system.group()
     for word in _sites(text, named=named, english=english):
         if word.lower() not in own:
             return word
@@ -131,10 +131,10 @@ def _sites(text: str, *, named: bool, english: bool) -> Iterator[str]:
             if match[1].lower() not in _vocabulary() | known.own | _TECH:
                 yield match.group()
     others = "|".join(re.escape(entry) for entry in known.other if _HAN.search(entry))
-    if match := re.search(_HAN_OTHER.format(others), text):
-        yield match.group()
-    if match := _HAN_THERE.search(text):
-        yield match[1]
+    if other := re.search(_HAN_OTHER.format(others), text):
+        yield other.group()
+    if there := _HAN_THERE.search(text):
+        yield there[1]
     if not named and english:
         for match in _INSIDE.finditer(text):
             if match[1].lower() not in _vocabulary() | _TECH:

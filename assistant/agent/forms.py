@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from assistant.agent.answer import AnswerSource, count_text, one_line, time_text
+from assistant.agent.changes_asked import change_made
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.node_leads import (
     BAD,
@@ -310,11 +311,9 @@ def _changes_yes_no(turn: QuestionTurn, text: str) -> str:
     source = source_of(turn, "recent_changes")
     if source is None:
         return ""
-    mark = f"[{source.number}]"
     if says(text, "work|worked|succeed|succeeded|help|helped|successful|back"):
         return _restart_worked(turn, source)
-    finished = [row for row in source.value if row["status"] in ("done", "undone")]
-    return f"{'Yes' if finished else 'No'}: {count_text(len(finished), 'change')} made {mark}."
+    return change_made(turn, source, text)
 
 
 def _restart_worked(turn: QuestionTurn, source: AnswerSource) -> str:

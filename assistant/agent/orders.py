@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from assistant.agent.plain_english import plain_text, renounced, without_interjections
 from assistant.agent.verbs import base_of, is_verb, verbs
 from assistant.agent.words import stem
 
@@ -46,16 +47,6 @@ class OrderReading(NamedTuple):
     """What Nightshift does, or does not, in that respect: a predicate."""
 
 
-_CONTRACTIONS = (
-    (re.compile(r"\b(?:won't|wont)\b"), "will not"),
-    (re.compile(r"\b(?:can't|cant|cannot)\b"), "can not"),
-    (re.compile(r"\b(do|does|did|is|are|was|were|has|have|had|must|should|would|could|need|might|shall)n'?t\b"), r"\1 not"),
-    (re.compile(r"\blet's\b|\blets\b"), "let us"),
-    (re.compile(r"\b(i|you|we|they|it|that|there)'(?:d|ll)\b"), r"\1 would"),
-    (re.compile(r"\b(i|you|we|they|it|that|there|he|she)'(?:s|re|m)\b"), r"\1 is"),
-    (re.compile(r"\bno[ -]one\b"), "nobody"),
-    (re.compile(r"\bnot any ?more\b|\bno (?:longer|more)\b(?! (?:jobs?|work|runs?|trainings?|tasks?|workloads?))"), "no longer"),
-)
 _EXCEPTED = re.compile(
     r"\b(?:except|excluding|other than|apart from|save|(?:all|everything|anything|any|every\w*) but|besides)"
     r"(?: for)? (?:the |job |node )*\{(job|node|incident)\}"
@@ -95,11 +86,18 @@ _DENIED_STATE = re.compile(
     r"|will|would|else)\b(?! to\b)"
 )
 _ENSURED = re.compile(r"\b(?:make (?:sure|certain)|ensure|see to it)\b")
+_NOT_THAT_ONE = re.compile(r"\bnot (?:that|this) one\b")
+_NOT_NOW = re.compile(r"(?<!why )(?<!if )(?<!or ),? ?(?:but |just )?\bnot (?:right |just )?(?:now|yet|so soon|today|this minute)\b")
 _MANY = frozenset({"everything", "all", "anything", "both"})
 NOT_THIS = "not"
 """In place of the verb of a clause that only excepts a thing: `not {node}`."""
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
+_TELLS = re.compile(
+    r"(?:i|we|they|he|she|user|somebody|someone)\s+(?:(?:already|just|only|also|once|all)\s+)?"
+    r"(?!need\b|heed\b|feed\b|speed\b|shed\b)(?:\w+ed|put|took|set|kept|made|held|began|chose|thought|said|did|had|got|went)\b"
+)
+"""`we drained it`: that was done, and is no order."""
 _NOT = re.compile(r"\b(?:not|never|no longer|nobody|nothing|none|neither|nor|without)\b")
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z'_-]*[a-z]|[a-z]")
 _PREPOSITIONS = frozenset(
@@ -119,17 +117,28 @@ _AWAY = re.compile(
 
 
 def read_order(sentence: str, it: str = "") -> OrderReading:
-    """Return what a sentence orders.
+    """Return what a sentence orders; an interjection before it, `nah`, `wait,`, is no part of it where the rest says something.
 
     Args:
         sentence: With `{job}`, `{node}`, `{incident}` in place of names.
         it: The kind of thing that was spoken of last, for `it` and `that`.
     """
-    text = sentence.lower().replace("\u2019", "'")
-    for pattern, plain in _CONTRACTIONS:
-        text = pattern.sub(plain, text)
+    text = renounced(plain_text(sentence))
+    spoken, whole = without_interjections(text), _read(text, it)
+    if spoken == text:
+        return whole
+    reading = _read(spoken, it)
+    says_little = reading.kind in (OrderKind.OPEN, OrderKind.STATEMENT)
+    return whole if says_little and whole.kind is OrderKind.HOLD else reading
+
+
+def _read(text: str, it: str) -> OrderReading:
+    if "{" not in text and _NOT_THAT_ONE.search(text) and not text.rstrip().endswith("?"):
+        return OrderReading(OrderKind.HOLD, NOT_THIS, "", it, "that")
     text = re.sub(r",? or not\b", "", text)
     asks = text.rstrip().endswith("?")
+    if not asks and (later := _NOT_NOW.sub(" ", text)) != text and (reading := _read(later, it)).kind is OrderKind.SERVED:
+        return reading._replace(kind=OrderKind.HOLD)
     if asks and (
         re.search(r"\b(?:how|what|which|why|when|where|who)\b", text) or not re.search(r"\{|\b(?:it|that|this|them)\b", text)
     ):
@@ -274,7 +283,8 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     """Return what a sentence with a subject orders: `{job} must not be restarted`, `{node} stays in`."""
     match = _MODAL.match(text)
     if match is None:
-        return OrderReading(OrderKind.HOLD if _AWAY.search(text) else OrderKind.STATEMENT if _NOT.search(text) else OrderKind.OPEN)
+        is_told = _NOT.search(text) or _TELLS.match(text)
+        return OrderReading(OrderKind.HOLD if _AWAY.search(text) else OrderKind.STATEMENT if is_told else OrderKind.OPEN)
     aux, tail, subject = match["aux"], match["rest"], match["subject"]
     kind, word = _object_of(["", *_WORD.findall(subject)], it)
     negated = bool(re.match(r"(?:not|never|no longer)\b", tail)) or " not " in f" {aux} "

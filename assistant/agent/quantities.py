@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -15,10 +16,34 @@ _UNIT = (
 )
 _LABELLED = re.compile(
     r"\b((?:steps?|iterations?|iters?|epochs?|ranks?|gpus?|cards?|levels?|ports?|pids?|calls?)"
-    r"(?:\s+(?:no\.?\s*|number\s+)?|(?=#)))#?"
+    r"(?:\s+(?:no\.?\s*|number\s+|of\s+(?=\d{2}))?|(?=#)))#?"
     r"(\d[\d,]{0,12})((?:\s*(?:to|-|–|and|through|until)\s*\d[\d,]{0,12})?)\b(?!\s*(?:gpus?|nodes?)\b)",
     re.IGNORECASE,
 )
+_NO_UNIT = r"(?![\w:%/]|[.,-]\d|\s*(?:am|pm|o'?clock|to\s+\d|-\s*\d|{unit}|{span})\b)"
+_SAVED = re.compile(
+    rf"\b((?:checkpoint|ckpt|snapshot|save)s?\s+(?:no\.?\s+|number\s+|at\s+|of\s+|from\s+)?)(\d{{2,9}}|0)"
+    rf"{_NO_UNIT.format(unit=_UNIT, span=_SPAN)}",
+    re.IGNORECASE,
+)
+"""`checkpoint 400`: the number is a step, unless a job has it."""
+_BEGUN = re.compile(
+    r"\b((?:from|back to|(?:start|begin|resum|continu)\w* (?:at|with|off))\s+(?:the\s+|about\s+)?)(\d{2,9}|0)"
+    rf"{_NO_UNIT.format(unit=_UNIT, span=_SPAN)}",
+    re.IGNORECASE,
+)
+"""`from 400`: so is that, where something is begun again."""
+_AGAIN = re.compile(
+    r"\b(?:re-?(?:start|run|launch|submi|queue|sum|cover|load|tr[yi])\w*|(?:start|continu|launch|load|submit|begin|go|run|pick)\w*"
+    r"|again|checkpoints?|ckpts?|back)\b",
+    re.IGNORECASE,
+)
+_COUNT_OF_SUCH = re.compile(
+    r"(?<![\w#])(?<!job )(?<!run )(?<!node )(?<!incident )(\d{1,2})"
+    r"(\s+(?!(?:and|or|of|for|on|with|from|to|in|at|is|are|the|by)\b)[a-z-]+\s+(?:jobs|runs|trainings|nodes|machines|hosts|gpus|cards|incidents|checkpoints|changes|approvals)\b)",
+    re.IGNORECASE,
+)
+"""`3 dead jobs`."""
 _COMPARED = re.compile(
     r"\b(longer|more|over|above|at least|less|shorter|fewer|under|below|at most|older|newer|younger|larger|bigger|smaller|exactly)"
     rf"\s+(?:than\s+)?(\d+(?:\.\d+)?)\s*({_SPAN}\b|{_UNIT})?",
@@ -71,8 +96,13 @@ class Quantities:
     """All of them as they stand in the question."""
 
 
-def take_quantities(text: str) -> tuple[str, Quantities]:
-    """Return a question with such numbers masked, and what they say."""
+def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantities]:
+    """Return a question with such numbers masked, and what they say.
+
+    Args:
+        text: The question.
+        jobs: Ids that exist: behind `from` such a number is no step.
+    """
     steps: list[int] = []
     texts: list[str] = []
     bounds: list[Bound] = []
@@ -83,7 +113,7 @@ def take_quantities(text: str) -> tuple[str, Quantities]:
         if match[1].lower().startswith(("step", "iter")):
             steps.extend(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", match[2] + " " + match[3]))
         more = re.sub(r"\d[\d,]*", MASK, match[3])
-        return f"{match[1].rstrip()} {MASK}{more}"
+        return f"{match[1].rstrip().removesuffix(' of')} {MASK}{more}"
 
     def compared(match: re.Match[str]) -> str:
         texts.append(match.group())
@@ -103,12 +133,22 @@ def take_quantities(text: str) -> tuple[str, Quantities]:
         return f"{match[1]}{MASK}"
 
     text = _TOP.sub(ranked, text)
+    begins = _AGAIN.search(text) is not None
+
+    def as_step(match: re.Match[str]) -> str:
+        if match[2] in jobs or not (begins or match.re is _SAVED):
+            return match.group()
+        texts.append(match.group())
+        steps.append(int(match[2]))
+        return f"{match[1].rstrip()} step {MASK}"
+
+    text = _BEGUN.sub(as_step, _SAVED.sub(as_step, text))
 
     def counted(match: re.Match[str]) -> str:
         texts.append(match.group())
         return f"{MASK}{match[2]}"
 
-    text = _COUNTED.sub(counted, text)
+    text = _COUNT_OF_SUCH.sub(counted, _COUNTED.sub(counted, text))
     quantities = Quantities(tuple(steps), paths, tuple(bounds), clock, top[0] if top else None, tuple(texts))
     return text, quantities
 

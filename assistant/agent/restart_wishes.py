@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from assistant.agent.conditions import IDLE, PAST
 from assistant.agent.quantities import MASK
 from assistant.agent.words import Names
 from assistant.nodeset import fold
@@ -29,12 +30,15 @@ _NEWEST = re.compile(
     re.IGNORECASE,
 )
 _AWAY = re.compile(
-    r"\b(?:without|avoid(?:ing)?|exclud(?:e|ing)|away from|except(?: on)?|other than|but not on|not on|not using|off|instead of"
+    r"\b(?:without|avoid(?:ing)?|exclud(?:e|ing)|away from|except(?: on)?|other than|but not on|not on|not using"
+    r"|(?:do not|don'?t|never) (?:use|take|touch|include)|off|instead of"
     r"|skipping|minus)(?: the)?(?: nodes?| machines?| hosts?)*(?:\s+\{node\}(?:\s*(?:,|and|or)\s*)?)+",
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(
-    r"\b(?:on|with|using) (?:other|different|new|fresh) (?:nodes|machines|hosts)\b|\belsewhere\b", re.IGNORECASE
+    r"\b(?:on|with|using) (?:other|different|new|fresh) (?:nodes|machines|hosts)\b|\belsewhere\b"
+    r"|\b(?:but )?not (?:again )?(?:on )?(?:the|those) same (?:nodes|machines|hosts)\b",
+    re.IGNORECASE,
 )
 _PLACED = re.compile(r"\{job\}.*\b(?:on|using|with)(?: the)?(?: nodes?| machines?)* \{node\}", re.IGNORECASE)
 _SKIP = re.compile(
@@ -49,14 +53,6 @@ _PATH = re.compile(rf"\b(?:from|with|using|at)\s+(?:the )?(?:{_SAVE}|file|path)?
 _PHRASE = re.compile(
     r"\b(?:with|without|using|on|in|at|as|if|when|once|after|until|unless|before|by|under|as soon as|tomorrow|tonight|later"
     r"|next|every|but|instead|skip\w*|not|for)\b[^,;.!?]*",
-    re.IGNORECASE,
-)
-_IDLE = re.compile(
-    r"\b(?:on|in|at|by|with|for|as|before|but)\s+(?:again|now|once|please|it|me|us|its (?:own )?(?:id|checkpoint)"
-    r"|the (?:job|queue|run|same (?:id|number|nodes?)|cluster|scheduler|users?|playbook)|all|soon as possible|once more|same id"
-    r"|work|service|line|life|users?|queue|good|another (?:go|try|attempt|chance)"
-    r"|a (?:second|new) (?:time|go|try)|is|its|long|real)\b"
-    r"|\bonce (?:more|again)\b|\bafter (?:all|that|this)\b|\bas usual\b",
     re.IGNORECASE,
 )
 _SLOT = re.compile(r"\{(?:job|node|incident|text|number)\}|\buser(?:'s)?\b")
@@ -91,7 +87,7 @@ def restart_wish(sentence: str, names: Names) -> RestartWish:
         sentence: With names masked, and `{q}` for the numbers of `names.quantities`.
         names: Of the question.
     """
-    quantities, remainder = names.quantities, sentence
+    quantities, remainder = names.quantities, PAST.sub(" ", sentence)
     steps = list(quantities.steps)
     skip: tuple[int, int] | None = None
     if _SKIP.search(remainder) and len(steps) >= 2:
@@ -108,6 +104,9 @@ def restart_wish(sentence: str, names: Names) -> RestartWish:
         if start and pattern.search(remainder):
             remainder = pattern.sub(" ", remainder)
             checkpoint = checkpoint or start
+    if steps and not checkpoint and MASK in remainder:
+        # `restart 4821 300`: a number that nothing explains is not left out
+        checkpoint, remainder = "step", remainder.replace(MASK, " ", 1)
     step = steps[0] if checkpoint == "step" else None
     exclude = names.nodes if _AWAY.search(remainder) else ()
     elsewhere = bool(_ELSEWHERE.search(remainder))
@@ -124,28 +123,10 @@ def begins_before(sentence: str) -> bool:
 
 def _uncarried(remainder: str) -> tuple[str, ...]:
     """Return the phrases of an order that nothing was made of: conditions, times, and what a change cannot be given."""
-    remainder = _IDLE.sub(" ", remainder)
+    remainder = IDLE.sub(" ", remainder)
     phrases = []
     for match in _PHRASE.finditer(remainder):
         text = " ".join(_SLOT.sub(" ", match.group()).replace(MASK, "N").split()).strip(" ,.;!?")
         if len(text.split()) > 1 or text.lower() in ("tomorrow", "tonight", "later"):
             phrases.append(text)
     return tuple(phrases)
-
-
-_CONDITION = re.compile(
-    r"\b(?:if|when|once|after|unless|as soon as|whenever|until|before)\s+"
-    r"(?!you|that|all|this|more|again|possible|ok|necessary|now\b)[^,;.!?]+"
-    rf"|\b(?:in|at|by|around)\s+(?:{re.escape(MASK)}|noon|midnight|an? (?:hour|minute|day)"
-    r"|the (?:evening|morning|weekend))[^,;.!?]*"
-    r"|\b(?:tomorrow|later|tonight)\b|\bnext (?:week|time|morning|monday)\b|\bevery (?:day|hour|time)\b",
-    re.IGNORECASE,
-)
-_IN_A_WHILE = re.compile(r"\bin (?:about )?\d+ ?(?:minutes?|mins?|hours?|hrs?|h|days?)\b", re.IGNORECASE)
-
-
-def condition_of(question: str, names: Names) -> str:
-    """Return when or on what condition an order is to be followed; empty where it is meant for now."""
-    clock = names.quantities.clock[2]
-    match = _IN_A_WHILE.search(question) or _CONDITION.search(_IDLE.sub(" ", names.sketch))
-    return clock or (" ".join(match.group().replace(MASK, "N").split()) if match else "")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
-from assistant.agent.dialogue import BY, QuestionRequest, QuestionTurn
+from assistant.agent.conditions import asked_end, condition_of, job_condition
+from assistant.agent.dialogue import QuestionRequest, QuestionTurn
 from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading
-from assistant.agent.restart_wishes import condition_of
-from assistant.agent.verbs import nearest_for
+from assistant.agent.proposals import BY
+from assistant.agent.verbs import nearest_for, verbs
+from assistant.agent.words import Names
 from assistant.gate import Gate
 from assistant.nodeset import fold
 from assistant.policy import Mode
 
 MOST_WAITING = 3
+MOST_OTHERS = 6
+OUT = ("draining", "drained", "down")
+"""States of a node out of service."""
 _FORBIDDEN = {"cancel": "cancelled", "recover": "restarted", "cordon": "taken out of scheduling", "uncordon": "put back"}
 
 
@@ -104,11 +110,88 @@ def _unserved(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     order_text = " ".join(filter(None, [reading.verb, word, f"({object_text})" if word and object_text else object_text]))
     yield f"No, that is not done, and nothing is proposed. Understood: {order_text}. {reading.does}."
     if reading.does == ONE_AT_A_TIME:
+        yield from others_told(turn, change_of_verb(reading.verb, turn.request.question), turn.request.names.users)
         yield "Name the job or the nodes, each by itself; to stop every change at once there is the kill switch."
         return
     yield f"The nearest: {nearest_for(reading.object_kind)}{_examples(turn)}."
     for stranger in turn.request.names.strangers:
         yield f"(Left out: {stranger}.)"
+
+
+def change_of_verb(verb: str, sentence: str) -> str:
+    """Return the change that a verb stands for where it governs all of something, by the kind of thing that is named."""
+    of_nodes = re.search(r"\b(?:nodes?|machines?|hosts?|servers?)\b", sentence, re.IGNORECASE) is not None
+    families = [name for name, (names, objects, _) in verbs().change.items() if verb in names]
+    fitting = [name for name in families if ("node" in verbs().change[name][1]) == of_nodes]
+    return next(iter([*fitting, *families]), "")
+
+
+def others_told(turn: QuestionTurn, change: str, users: Sequence[str] = (), spared: Names | None = None) -> Iterator[str]:
+    """Tell which things an order for all of them would be about, so that they can be named.
+
+    Args:
+        turn: Of the order.
+        change: Its intent; empty where it is not known.
+        users: Whose jobs are meant; all where none is named.
+        spared: What is left out.
+    """
+    inventory, spared = turn.inventory, spared or Names()
+    jobs = [job for job in inventory.jobs if job not in spared.jobs and (not users or inventory.owners.get(job) in users)]
+    if change == "cancel":
+        alive = [job for job in jobs if inventory.states.get(job) in ("running", "pending")]
+        rows = ", ".join(f"{job} ({one_line(inventory.jobs[job], 30)}, {inventory.states[job]})" for job in alive[-MOST_OTHERS:])
+        yield f"It would be {rows}; say for instance: cancel {alive[-1]}" if alive else "No such job runs or waits."
+    elif change == "recover":
+        failed = [job for job in inventory.failed if job in jobs][:MOST_OTHERS]
+        yield (
+            f"Failed, the newest first: {', '.join(failed)}; say for instance: restart {failed[0]}"
+            if failed
+            else "No such job failed."
+        )
+    elif change in ("cordon", "uncordon"):
+        states = turn.look("node_states")
+        out = [node for node in states.value or () if node["state"] in OUT and node["node"] not in spared.nodes]
+        serving = [node for node in states.value or () if node["state"] not in OUT and node["node"] not in spared.nodes]
+        if states.error:
+            yield f"Which nodes those are is not known now: {states.error} [{states.number}]"
+        elif change == "cordon":
+            busy = [node["node"] for node in serving if node["jobs"]]
+            at_work = sorted({job for node in serving for job in node["jobs"]})
+            load = f", of which {fold(busy)} run {', '.join(f'job {job}' for job in at_work)}" if busy else ""
+            yield f"It would be {len(serving)} nodes, {fold([node['node'] for node in serving])}{load} [{states.number}]."
+        else:
+            for node in out[:MOST_OTHERS]:
+                why = one_line(node.get("reason") or "no reason is given", 160)
+                yield f"  {node['node']} is {node['state']}: {why} [{states.number}]"
+
+
+def spared_told(turn: QuestionTurn, spared: Names) -> Iterator[str]:
+    """Tell what an order left out, and what waits about it."""
+    request = replace(turn.request, names=spared, job="", nodes=(), incident=None)
+    about = replace_turn(turn, request)
+    object_text = _object_text(about)
+    if not object_text:
+        return
+    yield f"Left as it is, as you say: {object_text}; nothing is proposed for it."
+    waiting = turn.look("list_approvals")
+    if not waiting.error and (rows := _about(about, waiting)):
+        yield from _waiting(rows, object_text, f"[{waiting.number}]")
+
+
+def replace_turn(turn: QuestionTurn, request: QuestionRequest) -> QuestionTurn:
+    """Return a turn about another request, with the sources of this one."""
+    return QuestionTurn(turn.gate, turn.inventory, request, turn.now, turn.trusted, sources=turn.sources)
+
+
+def all_but_told(turn: QuestionTurn, change: str, spared: Names) -> Iterator[str]:
+    """Ask which things are meant by an order for everything but some; nothing is proposed for them."""
+    turn.kind = AnswerKind.ASKS_BACK
+    users = turn.request.names.users
+    yield f'Nothing is proposed yet: {ONE_AT_A_TIME}, and "{one_line(turn.request.question, 120)}" names only what is left out.'
+    yield from spared_told(turn, spared)
+    yield from others_told(turn, change, users, spared)
+    if change == "cancel":
+        yield "To stop every change of Nightshift itself there is the kill switch: /stop"
 
 
 def _examples(turn: QuestionTurn) -> str:
@@ -123,19 +206,46 @@ def _examples(turn: QuestionTurn) -> str:
 
 
 def later_told(turn: QuestionTurn) -> str:
-    """Return the refusal of an order for later or on a condition; empty where it is meant for now."""
-    condition = condition_of(turn.request.question, turn.request.names)
-    if not condition or (turn.request.intent == "cordon" and condition.startswith(("until", "till"))):
+    """Return the refusal of an order for later or on a condition; empty where it is meant for now, or its condition holds now."""
+    request = turn.request
+    own = job_condition(request.question) if request.intent in ("cancel", "recover") and request.job else None
+    question, names = request.question, request.names
+    if own is not None:
+        status = turn.look("show_job", job=request.job)
+        if status.error:
+            turn.kind = AnswerKind.UNKNOWN
+            return f'Not proposed: whether "{one_line(own.text, 80)}" holds is not known: {status.error} [{status.number}]'
+        if not own.holds(status.value["state"]):
+            turn.kind = AnswerKind.REFUSED
+            state = status.value["state"]
+            return f'Not proposed: job {request.job} is {state} [{status.number}], so "{one_line(own.text, 80)}" speaks against it.'
+        question = question.replace(own.text, " ")
+        names = replace(names, sketch=_without_condition(names.sketch, own.word))
+        turn.request = replace(request, names=names)
+    condition = condition_of(question, names, ends=request.intent == "cordon")
+    if not condition:
         return ""
     turn.kind = AnswerKind.REFUSED
     condition_text = one_line(condition, 80)
     return f'Not proposed: Nightshift keeps no order for later, so "{condition_text}" cannot be passed on. Say it when it is due.'
 
 
+def _without_condition(sketch: str, word: str) -> str:
+    return re.sub(rf",? ?(?:but )?(?:only )?\b{word}\b[^,;.!?]*", " ", sketch, count=1, flags=re.IGNORECASE)
+
+
 def until_told(turn: QuestionTurn) -> str:
-    """Return what is told where the end of a cordon was named by a word that is no number of hours."""
-    condition = condition_of(turn.request.question, turn.request.names)
-    if turn.request.intent != "cordon" or not condition.startswith(("until", "till")):
+    """Return how the end of a cordon is taken that is named by a time; the cordon gets that end."""
+    request = turn.request
+    if request.intent != "cordon":
+        return ""
+    end = asked_end(request.question, turn.now)
+    if end is not None:
+        hours = round((end.at - turn.now).total_seconds() / 3600, 4)
+        turn.request = replace(request, names=replace(request.names, hours=hours))
+        return f'("{one_line(end.text, 80)}" is taken as {end.at:%Y-%m-%d %H:%M} UTC.)'
+    condition = condition_of(request.question, request.names)
+    if not condition.startswith(("until", "till", "til ")):
         return ""
     condition_text = one_line(condition, 80)
     return f'("{condition_text}" cannot be passed on: a cordon takes hours, as in "for 12 hours"; else it runs as long as usual.)'

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from assistant.agent import tell_incidents, tell_jobs
+from assistant.agent import tell_approvals, tell_incidents, tell_jobs
 from assistant.agent.answer import AnswerKind, AnswerSource, Proposal, command_text, one_line, without_repeats
-from assistant.agent.dialogue import QuestionTurn, answered_by
+from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.proposals import answered_by
 from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.tell_jobs import failed
 from assistant.agent.tell_restarts import restart_as_asked
@@ -21,7 +22,6 @@ from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
 from assistant.records import Action, Risk, Verdict
-from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 MOST_NODES = 8
@@ -206,33 +206,6 @@ def cancel(turn: QuestionTurn) -> Iterator[str]:
     name = f"{one_line(status.value['name'], 60)} of {status.value['user']}, {status.value['state']}"
     yield f"Job {job} is {name} [{status.number}]."
     yield turn.propose_text("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}")
-
-
-def approve(turn: QuestionTurn) -> Iterator[str]:
-    """Say that approval is given elsewhere."""
-    turn.kind = AnswerKind.REFUSED
-    waiting = turn.look("list_approvals")
-    yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
-    if not waiting.value:
-        yield f"Nothing waits for an answer now [{waiting.number}]."
-    rows = waiting.value or ()
-    numbers = turn.request.names.approvals
-    approvals_meant = [row for row in rows if row["approval"] in numbers] if numbers else rows if len(rows) == 1 else ()
-    for row in approvals_meant:
-        # its card stands below the answer, and is where a person answers
-        turn.proposals.append(
-            Proposal(row["tool"], row["arguments"], row["change"], row["approval"], digest=row["digest"][:SHORT_DIGEST])
-        )
-    refuses = _REFUSES.search(turn.request.question) is not None
-    for row in rows[:8]:
-        command = f"nightshift {'deny' if refuses else 'approve'} {row['approval']}"
-        yield f"  {command}    {one_line(row['change'], 160)} [{waiting.number}]"
-
-
-_REFUSES = re.compile(
-    r"\b(?:refus|den(?:y|ied)|reject|declin|disallow|turn (?:it |that |this )?down|not|don'?t|no|never|veto)", re.IGNORECASE
-)
-"""Words by which a sentence about an approval means a no."""
 
 
 def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]) -> Iterator[str]:
@@ -433,7 +406,7 @@ TELLERS: Mapping[str, Teller] = MappingProxyType(
         "cordon": cordon,
         "uncordon": uncordon,
         "cancel": cancel,
-        "approve": approve,
+        "approve": tell_approvals.approve,
         "meaning": meaning,
         "mode": mode,
         "help": help_,

@@ -23,7 +23,8 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from assistant.agent.answer import AnswerSource, Proposal, as_data, cut_text, one_line
-from assistant.agent.dialogue import QuestionTurn, put_before_person
+from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.proposals import proposal_told, put_before_person
 from assistant.agent.words import NameInventory
 from assistant.errors import Denied, ToolError, UsageError
 from assistant.nodeset import expand
@@ -270,6 +271,8 @@ class Toolbox:
 def _proposal(proposal: Proposal) -> dict[str, Any] | None:
     if proposal.why_not:
         return None
+    if proposal.approval is None:
+        return {"note": proposal_told(proposal)}
     return {
         "proposed": proposal.preview,
         "approval": proposal.approval,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,7 +151,9 @@ _INCIDENT = re.compile(
     r"\b(?:incidents?|inc|case|ticket)s?\s{0,8}(?:no\.?|nr\.?|number|id)?\s{0,8}[#:]?\s{0,8}(\d{1,9})\b|(?<!\w)#(\d{1,9})\b", re.I
 )
 _APPROVAL = re.compile(
-    r"\b(?:approvals?|approve|deny|reject|request|proposal)\s{0,8}(?:no\.?|number|id|request|proposal)?\s{0,8}#?(\d{1,9})\b", re.I
+    r"\b(?:approvals?|approve|deny|reject|request|proposal|allow|permit|refuse|decline|confirm|change|proposed)"
+    r"\s{0,8}(?:the\s|no\.?|number|id|request|proposal|change|approval)?\s{0,8}#?(\d{1,9})\b(?!\s*(?:nodes?|gpus?|jobs?|runs?|steps?)\b)",
+    re.I,
 )
 _JOB = re.compile(r"\b(?:job|run|jobid|task)s?\s{0,8}(?:id|no\.?|number)?\s{0,8}[#:=]?\s{0,8}(\d[\w.+]*)", re.I)
 _NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s{1,8}(?:no\.?|number)?\s{0,8}#?(\d{1,6})\b", re.I)
@@ -176,6 +178,9 @@ _TIMES = (
     (re.compile(r"\blast hour\b|\bpast hour\b", re.I), 1.0, "the last hour"),
 )
 _STRANGE_NODE = re.compile(r"^(?=.*\d)[A-Za-z][\w.-]*\d$")
+_RANGE = re.compile(r"\b([A-Za-z][A-Za-z_-]*)(\d{1,6})\s?(?:-|–|\.\.)\s?(?:\1)?(\d{1,6})\b")
+"""`node05-08`, as people write `node[05-08]`."""
+_STEPPED = re.compile(r"\b(?:re-?start|re-?run|re-?submit|resume|relaunch|continue|recover|checkpoints?|ckpts?|steps?)\b", re.I)
 _SEARCHED = re.compile(
     r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of)\s+"
     r"(?:the (?:word|text|string) )?([A-Za-z][\w.:-]{2,60})",
@@ -233,6 +238,8 @@ class _Reading:
     strangers: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
+    loose: list[int] = field(default_factory=list)
+    """Numbers that are too short for the id of a job, and that no word beside them explains."""
 
     def take(self, pattern: re.Pattern[str], mask: str) -> list[str]:
         """Return what a pattern finds and put a mask in its place."""
@@ -260,7 +267,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     if len(candidates) == 1:
         reading.jobs.append(candidates[0])
     reading.text = _AT_WORK.sub(lambda match: _at_work(match, reading, inventory), reading.text)
-    reading.text, quantities = take_quantities(reading.text)
+    reading.text, quantities = take_quantities(reading.text, inventory.jobs)
     hours, span = _time(reading.text)
     if span:
         # `the last 12 hours` names no job 12
@@ -274,7 +281,10 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     for number in reading.take(_APPROVAL, "approve request"):
         reading.approvals.append(int(number))
     _nodes_by_number(reading, inventory)
-    reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, inventory), reading.text)
+    reading.text = _RANGE.sub(lambda match: _node_range(match, inventory), reading.text)
+    reading.text = _TOKEN.sub(lambda match: _token(match, reading, inventory), reading.text)
+    if reading.loose and _STEPPED.search(reading.text):
+        quantities = replace(quantities, steps=(*quantities.steps, *reading.loose))
     sketch = " ".join(_searched(reading).split())
     return Names(
         jobs=_once(reading.jobs),
@@ -360,7 +370,32 @@ def _nodes_by_number(reading: _Reading, inventory: NameInventory) -> None:
     reading.text = _NODE.sub(mask_match, reading.text)
 
 
-def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
+def _node_range(match: re.Match[str], inventory: NameInventory) -> str:
+    """Return a range of nodes as a node set, where all of it are nodes; else the text as it is."""
+    prefix, first, last = match.groups()
+    text = f"{prefix}[{first}-{last.zfill(len(first))}]"
+    try:
+        return text if all(name in inventory.nodes for name in expand(text)) else match.group()
+    except UsageError:
+        return match.group()
+
+
+def _node_without_zeros(word: str, inventory: NameInventory) -> str:
+    """Return the one node that is meant by `node7` where it is named node07, or by `08` alone; empty where there is none."""
+    match = re.fullmatch(r"([A-Za-z][\w.-]*?)?(\d{1,6})", word)
+    if match is None or not (match[1] or match[2].startswith("0")):
+        return ""
+    prefix, number = (match[1] or "").lower(), int(match[2])
+    nodes = [
+        node
+        for node in inventory.nodes
+        if (tail := re.fullmatch(r"(.*?)(\d+)", node)) and int(tail[2]) == number and (not prefix or tail[1].lower() == prefix)
+    ]
+    return nodes[0] if len(nodes) == 1 and (prefix or nodes[0].endswith(word)) else ""
+
+
+def _token(match: re.Match[str], reading: _Reading, inventory: NameInventory) -> str:
+    word = match.group()
     bare = word.rstrip(".-+")
     low = {node.lower(): node for node in inventory.nodes}
     if bare in inventory.jobs and bare.isdecimal() and int(bare) in inventory.incidents:
@@ -374,6 +409,10 @@ def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
         return "{node}"
     if "[" in bare or "," in bare:
         return _node_set(bare, reading, inventory)
+    by_itself = not bare.isdecimal() or (bool(reading.nodes) and not match.string.startswith(":", match.end()))
+    if by_itself and (node := _node_without_zeros(bare, inventory)):
+        reading.nodes.append(node)
+        return "{node}"
     job = inventory.job_named(bare) if len(bare) > 2 else None
     if job is not None:
         reading.jobs.append(job)
@@ -389,6 +428,9 @@ def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
         if int(bare) in inventory.incidents:
             reading.numbers.append(bare)
             return "{number}"
+        if len(bare) >= 3 and len(bare) < min((len(job) for job in inventory.jobs if job.isdecimal()), default=0):
+            reading.loose.append(int(bare))
+            return MASK
         if len(bare) >= 3:
             reading.strangers.append(_no_job(bare, inventory))
             return "{job}"

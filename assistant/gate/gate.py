@@ -64,6 +64,10 @@ class Gate(CallRunner):
         """Return a call as it is written down, with the commands that were decided about."""
         return self._store.call(number)
 
+    def decisions_on(self, number: int) -> list[Decision]:
+        """Return the decisions on a call, oldest first."""
+        return self._store.decisions(number)
+
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
         return Gate(store, self._context_for, self.in_force, approver, find=self._find)

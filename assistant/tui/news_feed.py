@@ -68,7 +68,7 @@ class NewsFeed:
         """Announce what waits for the end of an answer, unless the answer itself shows it."""
         if not self._postponed:
             return
-        from assistant.agent.dialogue import BY
+        from assistant.agent.proposals import BY
 
         busy = self._talk.working
         waiting, self._postponed = self._postponed, []

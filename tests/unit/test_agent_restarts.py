@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.answer import Answer, AnswerKind
+from assistant.agent.conditions import condition_of
 from assistant.agent.quantities import clock_range, take_quantities
-from assistant.agent.restart_wishes import condition_of, restart_wish
+from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.words import NameInventory, read_names
 from assistant.cli.measure.agent_bench import open_state
@@ -52,7 +53,7 @@ def test_what_a_restart_is_to_be_given_is_read(question: str, wanted: dict[str, 
     ("question", "condition"),
     [
         ("restart 4821", ""),
-        ("drain node07 if 4821 fails", "if {job} fails"),
+        ("drain node07 if 4821 fails", "if 4821 fails"),
         ("kill 4821 in 2 hours", "in 2 hours"),
         ("restart 4821 at 18:00", "at 18:00"),
         ("restart 4821 once more", ""),

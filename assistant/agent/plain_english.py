@@ -1,0 +1,109 @@
+"""English as the reader of orders takes it: contractions whole, interjections gone, and what was renounced said as `do not`."""
+
+from __future__ import annotations
+
+import re
+
+from assistant.agent.verbs import base_of, verbs
+
+_CONTRACTIONS = (
+    (re.compile(r"\b(?:won't|wont)\b"), "will not"),
+    (re.compile(r"\b(?:can't|cant|cannot)\b"), "can not"),
+    (re.compile(r"\b(do|does|did|is|are|was|were|has|have|had|must|should|would|could|need|might|shall)n'?t\b"), r"\1 not"),
+    (re.compile(r"\blet's\b|\blets\b"), "let us"),
+    (re.compile(r"\b(i|you|we|they|it|that|there)'(?:d|ll)\b"), r"\1 would"),
+    (re.compile(r"\b(i|you|we|they|it|that|there|he|she)'(?:s|re|m)\b"), r"\1 is"),
+    (re.compile(r"\bno[ -]one\b"), "nobody"),
+    (re.compile(r"\bdo not (?:you )?(?:dare|even think (?:of|about)|think (?:of|about)|go) (?:to )?(?=[a-z]+)"), "do not "),
+    (re.compile(r"\bnot any ?more\b|\bno (?:longer|more)\b(?! (?:jobs?|work|runs?|trainings?|tasks?|workloads?))"), "no longer"),
+)
+_CHANGING_NOUNS = {
+    "cancellation": "cancel",
+    "cancelation": "cancel",
+    "restart": "restart",
+    "resubmission": "restart",
+    "resubmit": "restart",
+    "relaunch": "restart",
+    "rerun": "restart",
+    "recovery": "restart",
+    "draining": "drain",
+    "cordoning": "cordon",
+    "undraining": "undrain",
+}
+_NOUNS = "|".join(_CHANGING_NOUNS)
+_WHO = r"(?:(?:i|we|they|he|she|you|user|nobody|somebody|everybody|the team)\s+)?(?:(?:have|has|had|am|is|are|was|were)\s+)?"
+_LATELY = r"(?:(?:now|just|all|already|finally|since|meanwhile|rather)\s+)*"
+_RENOUNCED = (
+    re.compile(
+        rf"\b{_WHO}{_LATELY}(?:stopped|quit|ceased|given up|gave up|done with|over|tired of|past)\s+(?:on\s+)?"
+        r"(?:wanting|trying|planning|asking|intending|wishing|hoping|meaning|thinking (?:of|about))(?:\s+(?:you|nightshift))?"
+        r"\s+(?:to\s+)?(?:have\s+)?(?P<verb>[a-z-]+)"
+    ),
+    re.compile(
+        rf"\b{_WHO}{_LATELY}(?:no longer|do not|does not|did not|not|never)\s+(?:really\s+|actually\s+|even\s+)?"
+        r"(?:want|wants|need|needs|wish|plan|intend|have|has|mean|meant|going|planning|wanting|trying)(?:\s+(?:you|nightshift))?"
+        r"\s+to\s+(?P<verb>[a-z-]+)"
+    ),
+    re.compile(
+        rf"\b{_WHO}{_LATELY}(?:decided|chosen|chose|voted|agreed)\s+"
+        r"(?:(?:against|not to|to not)|(?:that )?we (?:will|do|should) not)\s+(?P<verb>[a-z-]+)"
+    ),
+    re.compile(
+        rf"\b{_WHO}{_LATELY}(?:changed|changing)\s+(?:my|our|their|his|her)\s+minds?\s+"
+        r"(?:about|on|and do not want to)\s+(?P<verb>[a-z-]+)"
+    ),
+    re.compile(
+        r"\b(?:(?:there|it) is\s+)?(?:no (?:need|reason|point|use|sense|hurry|rush)|not necessary|unnecessary|pointless|too early"
+        r"|not (?:the )?time|not needed)\s+(?:to|for|in|of|any ?more to)\s+(?:be\s+)?(?P<verb>[a-z-]+)"
+    ),
+    re.compile(
+        r"\b(?:cancel|stop|abort|call off|calling off|scratch|scrap|forget(?: about)?|skip|abandon|never ?mind(?: about)?"
+        r"|hold off (?:on|with)|leave off|no)\s+"
+        rf"(?:the |that |this |any )?(?P<noun>{_NOUNS})(?:\s+(?:of|for))?(?=\s+(?:the |job |node )*\{{)"
+    ),
+    re.compile(r"\b(?:forget(?: about)?|never ?mind(?: about)?|hold off(?: on)?|think twice before)\s+(?P<verb>[a-z-]+ing)"),
+)
+"""Ways to say that something is not wanted any more; `verb` or `noun` is what."""
+_INTERJECTIONS = re.compile(
+    r"^(?:(?:(?:nah|naw|nope|h+m+|u+h+m*|e+r+m*|ah+|a+rgh+|oh+|ach|ugh|huh|eh|hey|yo|okay|ok|well|sorry|oops|whoops|actually|btw"
+    r"|by the way|anyway|anyways|honestly|seriously|listen|look|dude|man|guys|damn|god|lol|thanks|thank you|cheers|alright|oh no"
+    r"|on second thoughts?)\b(?!')|(?:no|yes|yeah|yep|wait|stop|hold on|hang on|right|good|great|fine|cool|nice|so|perfect|sure)"
+    r"(?=\s*[,.!:;-])"
+    r"|no (?=(?:wait|no|sorry|leave|keep|let|do|not|never|just|please|stop|i|it|that)\b)"
+    r"|wait (?=no\b|stop\b|sorry\b|actually\b))[\s,.!:;-]*)+"
+)
+
+
+def plain_text(sentence: str) -> str:
+    """Return a sentence in small letters, with its contractions whole."""
+    text = sentence.lower().replace("\u2019", "'")
+    for pattern, plain in _CONTRACTIONS:
+        text = pattern.sub(plain, text)
+    return text
+
+
+def without_interjections(text: str) -> str:
+    """Return text without `nah`, `hm`, `wait,` before it; where nothing else stands in it, as it is."""
+    spoken = _INTERJECTIONS.sub("", text, count=1)
+    return spoken if re.search(r"[a-z{]", spoken) else text
+
+
+def renounced(text: str) -> str:
+    """Return text with `do not` before what it says is not wanted any more: `we decided against cancelling {job}`.
+
+    Args:
+        text: As from `plain_text`.
+    """
+    for pattern in _RENOUNCED:
+        text = pattern.sub(_forbidden, text)
+    return text
+
+
+def _forbidden(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if groups.get("noun"):
+        return f"do not {_CHANGING_NOUNS[groups['noun']]}"
+    verb = base_of(groups["verb"])
+    inventory = verbs()
+    changes = any(verb in names for names, _, _ in (*inventory.change.values(), *inventory.unserved))
+    return f"do not {verb}" if changes or verb in inventory.kinds["touch"] | inventory.kinds["light"] else match.group()

@@ -1,0 +1,129 @@
+"""Names in the place where an intent needs them, the question for one that is missing, and what else could have been meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from assistant.agent.answer import Answer, AnswerKind, one_line
+from assistant.agent.chooser import IntentChoice, QuestionIntent
+from assistant.agent.dialogue import Dialogue, QuestionRequest, completed
+from assistant.agent.moods import CHANGING
+from assistant.agent.tellers import READINGS
+from assistant.agent.words import NameInventory
+
+MODE = "semantic"
+SURE = 0.42
+"""Below this share of the best reading, and with a second one near, the answer says what else could have been meant."""
+FAIR = 0.2
+"""Below this it asks back: a wrong answer to a question costs a look, and the right one came first far more often."""
+NEAR = 0.4
+"""How near the second reading must be; a lonely one is taken, but for a change."""
+SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
+"""Where words that nothing knows end up: never offered, and taken only when it is sure."""
+
+
+def filled_request(request: QuestionRequest, dialogue: Dialogue, intents_by_name: Mapping[str, QuestionIntent]) -> QuestionRequest:
+    """Return what is asked with its names; a bare number goes where the intent needs one."""
+    names, intent = request.names, intents_by_name[request.intent]
+    jobs, incidents = list(names.jobs), list(names.incidents)
+    for number in names.numbers:
+        if "job" in intent.needs and len(jobs) < intent.needs.count("job"):
+            jobs.append(number)
+        else:
+            incidents.append(int(number))
+    filled = replace(
+        request,
+        job=jobs[0] if jobs else "",
+        other_job=jobs[1] if len(jobs) > 1 else "",
+        nodes=names.nodes,
+        incident=incidents[0] if incidents else None,
+    )
+    if intent.needs.count("job") > 1 and len(jobs) == 1 and dialogue.jobs:
+        return replace(filled, other_job=next((job for job in dialogue.jobs if job != jobs[0]), ""))
+    kinds = {*intent.needs, *intent.takes}
+    if names.candidates or not kinds or (intent.takes and (filled.job or filled.incident is not None or filled.nodes)):
+        return filled
+    if request.intent in ("incidents", "node_history", "meaning") and not _points_back(request.question):
+        return filled
+    added = completed(filled, names, dialogue)
+    if request.intent in ("plan", "seen_before") and not filled.job and dialogue.intent in ("explain_incident", "incidents"):
+        return replace(filled, incident=added.incident)
+    return replace(
+        filled,
+        job=added.job if "job" in kinds else filled.job,
+        nodes=added.nodes if "node" in kinds else filled.nodes,
+        incident=added.incident if "incident" in kinds and not ("job" in kinds and added.job) else filled.incident,
+    )
+
+
+def _points_back(question: str) -> bool:
+    return bool(re.search(r"\b(?:it|its|that|this|there|them|those)\b", question.lower()))
+
+
+def missing_name(request: QuestionRequest, intent: QuestionIntent, inventory: NameInventory) -> Answer | None:
+    """Return the question for a name that is missing, None when all is there."""
+    if request.names.strangers:
+        return None
+    if request.intent in ("plan", "seen_before") and not request.job and request.incident is None:
+        return question_back(request, f"Which job or incident?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+    if "job" in intent.needs and not request.job:
+        return question_back(request, f"Which job?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+    if intent.needs.count("job") > 1 and not request.other_job:
+        return question_back(
+            request, f"Job {request.job} and which other one?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:])
+        )
+    if "node" in intent.needs and not request.nodes:
+        hint = f" For instance {inventory.nodes[0]}." if inventory.nodes else " The scheduler names no nodes."
+        return question_back(request, f"Which node?{hint}", inventory.nodes[:3])
+    if "incident" in intent.needs and request.incident is None:
+        hint = f" The newest is {max(inventory.incidents)}." if inventory.incidents else " There are none yet."
+        return question_back(request, f"Which incident?{hint}", tuple(str(number) for number in sorted(inventory.incidents)[-3:]))
+    return None
+
+
+def _some_jobs(inventory: NameInventory) -> str:
+    newest = list(inventory.jobs.items())[-3:]
+    return (
+        f" The newest: {', '.join(f'{job} ({one_line(name, 30)})' for job, name in newest)}."
+        if newest
+        else " The scheduler knows none."
+    )
+
+
+def question_back(request: QuestionRequest, text: str, options: tuple[str, ...]) -> Answer:
+    """Return a question for what is missing, with what may be said to it."""
+    return Answer(text, AnswerKind.ASKS_BACK, MODE, request.intent, round(request.confidence, 3), options=options)
+
+
+def reading_text(intent: str, request: QuestionRequest) -> str:
+    """Return how an intent would be asked about the names of a request."""
+    job = request.job or (request.names.numbers[0] if request.names.numbers else "JOB")
+    node = request.nodes[0] if request.nodes else "NODE"
+    incident = request.incident if request.incident is not None else "ID"
+    return READINGS[intent].replace("{job}", job).replace("{node}", node).replace("{incident}", str(incident))
+
+
+def other_reading(request: QuestionRequest, choices: Sequence[IntentChoice]) -> Iterator[str]:
+    """Say what else could have been meant, where that is near."""
+    alternatives = [choice for choice in choices[1:] if choice.intent not in SAYS_LITTLE | CHANGING]
+    if choices[0].probability < SURE and alternatives and alternatives[0].probability > choices[0].probability * NEAR:
+        nearest = reading_text(alternatives[0].intent, request)
+        yield f"(I took this for: {reading_text(request.intent, request)}. If not, ask for instance: {nearest})"
+
+
+def left_out_of_order(request: QuestionRequest, besides: Sequence[str]) -> Iterator[str]:
+    """Say what of an order was not taken: another change in the same sentence, more than one job."""
+    for clause in besides:
+        yield f'Not taken: "{one_line(clause, 120)}". One change at a time; say it by itself.'
+    if request.intent in ("cancel", "recover") and len(request.names.jobs) > 1:
+        yield f"Taken is job {request.job} alone; not taken: {', '.join(job for job in request.names.jobs if job != request.job)}."
+
+
+def is_unsure(choices: Sequence[IntentChoice]) -> bool:
+    """Tell whether a question has no reading that would be answered without asking back."""
+    first, second = choices[0], choices[1].probability if len(choices) > 1 else 0.0
+    if first.intent in CHANGING:
+        return False
+    return first.intent in SAYS_LITTLE or (first.probability < FAIR and second > first.probability * NEAR)
