@@ -183,8 +183,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         earlier = ""  # it tells of the same file, image or address, which the advice has read
     if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
         parts[1] = _remedy(diagnosis, facts, reason)
-    if diagnosis.reason in KILLS and words is not None and parts[0] == DEEDS[Action.RESTART_SAME_NODES]:
-        parts[0] = "Without such a record start it again on the same nodes."
+    if words is not None and "If it was memory" in words.text and parts[0] and action is Action.RESTART_SAME_NODES:
+        parts[0] = f"Where it was not memory: {parts[0]}"
     if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
     if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):

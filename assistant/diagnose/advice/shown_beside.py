@@ -24,10 +24,10 @@ LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 2
 SHORTEST_KEY, LENGTH_OF_KEY = 20, 40
 """Characters by which two lines are taken for the same but for their numbers."""
 _KILLED = re.compile(
-    r"line (?P<line>\d{1,6}): (?:\d{2,9}\s+)?(?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Terminated)"
+    r"line (?P<line>\d{1,6}): (?:\d{2,9}\s+)?(?:Killed|Terminated)"
     r"(?: +\(core dumped\))?\s{2,}(?P<command>\S.{0,400})"
 )
-"""How bash tells which of its commands a signal ended."""
+"""How bash tells which of its commands was killed."""
 _ENDED = re.compile(r"\bKilled\b|oom[-_]kill|Out Of Memory|Segmentation fault|Aborted|core dumped|Exited with|BAD TERMINATION")
 _BAR = re.compile(r"\d{1,3}%\||\|\s*\d+/\d+ \[|[█▉▊▋▌▍▎▏━╸╺]|it/s|s/it|\x1b\[A")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
@@ -70,11 +70,12 @@ def killed_command(cited: Citation, facts: Facts) -> str:
     if cited.file != "job.log":
         return ""
     earlier = facts.before_leg(cited.line)
+    of_job = _LAUNCHER.search(facts.streams.body(cited.text[:MOST_OF_LINE]).text.strip()) is not None
     near = [line for line in facts.lines if line.number <= cited.line + LINES_BEHIND and ": line " in line.text[:MOST_OF_LINE]]
     pairs = ((line, _KILLED.search(line.text[: 2 * MOST_OF_LINE])) for line in reversed(near))
-    shell = ((line.number, match) for line, match in pairs if match is not None and facts.before_leg(line.number) == earlier)
+    shell = ((line.number, match) for line, match in pairs if match and (of_job or facts.before_leg(line.number) == earlier))
     ended = next(shell, None)
-    if ended is None and _LAUNCHER.search(facts.streams.body(cited.text[:MOST_OF_LINE]).text.strip()):
+    if ended is None and of_job:
         return ""
     last = _last_words(facts, ended[0] if ended is not None else cited.line)
     sentences: list[str] = []
