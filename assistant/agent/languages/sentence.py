@@ -82,6 +82,8 @@ class SentenceReading:
             why += f' The nearest that was read: "{self.order}"; say it so, or without the word.' if self.order else ""
         elif orders and self.is_conditional:
             why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
+        elif orders and _ALL_BUT.search(self.english):
+            why = f"Understood: {self.order}. Changes are proposed for named things, so nothing was done; name each that is meant."
         elif self.is_muddled and not self.is_hold:
             why = "These are two orders in one, so nothing was done; give them one by one."
         elif self.is_thin:
@@ -96,6 +98,8 @@ class SentenceReading:
         return f'I read: "{self.english}"{unread}.'
 
 
+_ALL_BUT = re.compile(r"\b(?:everything|all|both|them)\b.*\bexcept\b|\bexcept\b.*\b(?:everything|all)\b")
+"""An order whose only name may be the one that is excepted."""
 _REPHRASE = {
     Language.ENGLISH: "",
     Language.GERMAN: "Bitte anders sagen, oder auf Englisch.",
