@@ -108,37 +108,37 @@ class SemanticAgent:
         Raises:
             InputError: It is empty or too long.
         """
-        dialogue, said = self.state, question_of(question)
-        if (talk := small_talk(said)) is not None:
-            return self._talk(talk, said, listener)
-        reading = read_sentence(said, lambda: known_names(read_inventory(self._gate)))
+        dialogue, sentence = self.state, question_of(question)
+        if (talk := small_talk(sentence)) is not None:
+            return self._talk(talk, sentence, listener)
+        reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
         if refusal is not None:
-            answer = self._of_elsewhere(said, words, read_inventory(self._gate), english=False) or refusal
+            answer = self._of_elsewhere(sentence, words, read_inventory(self._gate), english=False) or refusal
         else:
-            foreign = said if reading.english != said else ""
+            foreign = sentence if reading.english != sentence else ""
             answer = self._answer(words, foreign=foreign, trusted=trusted, listener=listener)
             answer = answer if answer.intent == ELSEWHERE else reading.remarked(answer)
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
 
-    def _talk(self, talk: SmallTalk, said: str, listener: Listener | None) -> Answer:
+    def _talk(self, talk: SmallTalk, sentence: str, listener: Listener | None) -> Answer:
         """Answer small talk with a word and what is open; what was spoken of stays as it is."""
         turn = QuestionTurn(
-            self._gate, NameInventory(), QuestionRequest("help", said, Names()), self._clock.now(), listener=listener
+            self._gate, NameInventory(), QuestionRequest("help", sentence, Names()), self._clock.now(), listener=listener
         )
         text = talk_told(turn, talk)
         if listener is not None:
             listener("")
         return Answer(text, AnswerKind.ANSWER, MODE, "small_talk", sources=tuple(turn.sources))
 
-    def _of_elsewhere(self, said: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
+    def _of_elsewhere(self, sentence: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
         """Say that nothing is known of another place, cluster or system, where a question names one."""
         if not (inventory.nodes or inventory.jobs):
             return None
-        name = elsewhere(said, read_names(words, inventory), inventory, english=english)
+        name = elsewhere(sentence, read_names(words, inventory), inventory, english=english)
         return Answer(elsewhere_told(name, inventory), AnswerKind.UNKNOWN, MODE, ELSEWHERE) if name else None
 
     def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
@@ -151,7 +151,7 @@ class SemanticAgent:
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
         names = resolve_pointers(read_names(words, inventory), self.state, inventory)
-        names = replace(names, said=foreign)
+        names = replace(names, original=foreign)
         if agrees(words) and self.state.approvals:
             names = replace(names, approvals=self.state.approvals)
         order = self._order(names)
@@ -212,8 +212,8 @@ class SemanticAgent:
         self, choice: IntentChoice, words: str, names: Names, aspect: AspectReading | None, *, follows: bool
     ) -> QuestionRequest:
         """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
-        named = names.jobs or names.nodes or names.incidents or names.numbers
-        same = follows and bool(named) and aspect is None and choice.intent == self.state.intent
+        has_names = names.jobs or names.nodes or names.incidents or names.numbers
+        same = follows and bool(has_names) and aspect is None and choice.intent == self.state.intent
         return QuestionRequest(
             choice.intent,
             words,
