@@ -150,7 +150,7 @@ _TO_DO = re.compile(
     r"|can) (?:to )?do|to do|to take care of)\b"
     r"|\bdo i (?:need|have) to do (?:anything|something)\b|\b(?:with|about) the (?:rest|others|other ones)\b"
 )
-_REST = re.compile(r"\b(?:rest|others|other ones|remaining)\b")
+_REST_WORDS = re.compile(r"\b(?:rest|others|other ones|remaining)\b")
 _SAME_CAUSE = re.compile(
     r"\bsame (?:root ?)?(?:cause|reason|problem|issue|thing|error|failure|fault|bug|culprit|story|root)\b|\brelated\b|\bconnected\b"
     r"|\bcommon (?:cause|reason|root)\b|\b(?:one|a single) (?:root )?cause\b|\bhang together\b"
@@ -397,8 +397,8 @@ def _weighed(question: _Question) -> AspectReading | None:
 def _to_do(question: _Question) -> AspectReading | None:
     if not question.names_nothing or not question.says(_TO_DO):
         return None
-    about_it = question.says(r"\b(?:about|with|for) (?:it|that|this|him|her)\b") and not question.says(_REST)
-    return None if about_it else _reading(question, "rest" if question.says(_REST) else "to_do", "overview")
+    about_it = question.says(r"\b(?:about|with|for) (?:it|that|this|him|her)\b") and not question.says(_REST_WORDS)
+    return None if about_it else _reading(question, "rest" if question.says(_REST_WORDS) else "to_do", "overview")
 
 
 _RULES: tuple[Callable[[_Question], AspectReading | None], ...] = (

@@ -81,7 +81,7 @@ def _pattern(words: Sequence[str]) -> str:
 
 def attributes_of(names: Names) -> list[Attribute]:
     """Return the attributes that a question names, in the words as they were typed too."""
-    return asked_attributes(f"{names.sketch}\n{names.said}" if names.said else names.sketch)
+    return asked_attributes(f"{names.sketch}\n{names.original}" if names.original else names.sketch)
 
 
 def asked_attributes(sentence: str) -> list[Attribute]:

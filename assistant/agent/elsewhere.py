@@ -21,14 +21,14 @@ from assistant.content.reading import build, knowledge_file, read_toml
 class _ElsewhereFile:
     places: str
     systems: str
-    other: str
+    apart: str
     own: str
 
 
 class _Elsewhere(NamedTuple):
     places: re.Pattern[str]
     systems: re.Pattern[str]
-    other: frozenset[str]
+    apart: frozenset[str]
     own: frozenset[str]
 
 
@@ -38,7 +38,7 @@ _SITE = (
 )
 _BEFORE = re.compile(rf"(?<![\w{{'-])([^\W\d_][\w.'-]*)[ -](?:{_SITE})(?![\w-])", re.IGNORECASE)
 _NUMBERED = re.compile(rf"(?<![\w-])(?:{_SITE}) (?:no\.? ?|number ?|nr\.? ?)?([0-9]{{1,2}}|[B-HJ-Z])(?![\w-])")
-_NAMED = re.compile(rf"(?<![\w-])(?i:{_SITE})(?i: (?:in|at|named|called|namens|bei|von|of))? \"?([A-ZÄÖÜ][\w-]+)\"?(?![\w'])")
+_WITH_NAME = re.compile(rf"(?<![\w-])(?i:{_SITE})(?i: (?:in|at|named|called|namens|bei|von|of))? \"?([A-ZÄÖÜ][\w-]+)\"?(?![\w'])")
 _STANDORT = re.compile(r"\b(?:Standort|Rechenzentrum|Cluster namens) ([A-ZÄÖÜ][\w-]+)")
 _INSIDE = re.compile(r"(?<![\w-])(?:in|at|from|over in|near|out of) ([A-Z][a-z]{3,}(?: [A-Z][a-z]+)?)(?![\w'/.-])")
 _HAN_OTHER = r"(?:{})(?:的|那个|那边的?|这边的?)?(?:集群|机房|站点|数据中心|超算)"
@@ -56,10 +56,10 @@ _TECH = frozenset(
 
 
 @cache
-def _known() -> _Elsewhere:
+def _word_lists() -> _Elsewhere:
     path = knowledge_file("elsewhere.toml", None)
     rows = build(_ElsewhereFile, read_toml(path), path)
-    return _Elsewhere(_pattern(rows.places), _pattern(rows.systems), frozenset(_entries(rows.other)), frozenset(_entries(rows.own)))
+    return _Elsewhere(_pattern(rows.places), _pattern(rows.systems), frozenset(_entries(rows.apart)), frozenset(_entries(rows.own)))
 
 
 def _entries(text: str) -> Iterator[str]:
@@ -90,14 +90,15 @@ def elsewhere(sentence: str, names: Names, inventory: NameInventory, *, english:
     """
     own = _own_names(inventory)
     text = re.sub(r"\"[^\"]*\"|`[^`]*`", " ", sentence)
-    known = _known()
-    for match in known.places.finditer(text):
+    word_lists = _word_lists()
+    for match in word_lists.places.finditer(text):
         if match.group().lower() not in own:
             return match.group()
-    named = bool(names.jobs or names.nodes or names.incidents)
-    if not named and (system := known.systems.search(text)) and system.group().lower() not in own and _is_about(text, system):
+    has_names = bool(names.jobs or names.nodes or names.incidents)
+    system = word_lists.systems.search(text) if not has_names else None
+    if system is not None and system.group().lower() not in own and _is_about(text, system):
         return system.group()
-    for word in _sites(text, named=named, english=english):
+    for word in _sites(text, has_names=has_names, english=english):
         if word.lower() not in own:
             return word
     return ""
@@ -116,26 +117,26 @@ def _is_about(text: str, match: re.Match[str]) -> bool:
     return bool(_OF_SYSTEM.search(text[: match.start()])) or bool(_HAN.search(match.group()))
 
 
-def _sites(text: str, *, named: bool, english: bool) -> Iterator[str]:
+def _sites(text: str, *, has_names: bool, english: bool) -> Iterator[str]:
     """Yield words that set a cluster, a site, a room apart from ours."""
-    known = _known()
+    word_lists = _word_lists()
     for match in _BEFORE.finditer(text):
         word = match[1]
         low = word.lower().removesuffix("'s")
-        if low in known.other:
+        if low in word_lists.apart:
             yield match.group()
-        elif english and low not in known.own and low not in _vocabulary() and spelling().mended(low) == low and len(low) > 1:
+        elif english and low not in word_lists.own and low not in _vocabulary() and spelling().mended(low) == low and len(low) > 1:
             yield word
-    for pattern in (_NUMBERED, _NAMED) if english else (_NUMBERED, _STANDORT):
+    for pattern in (_NUMBERED, _WITH_NAME) if english else (_NUMBERED, _STANDORT):
         for match in pattern.finditer(text):
-            if match[1].lower() not in _vocabulary() | known.own | _TECH:
+            if match[1].lower() not in _vocabulary() | word_lists.own | _TECH:
                 yield match.group()
-    others = "|".join(re.escape(entry) for entry in known.other if _HAN.search(entry))
-    if other := re.search(_HAN_OTHER.format(others), text):
+    apart_words = "|".join(re.escape(entry) for entry in word_lists.apart if _HAN.search(entry))
+    if other := re.search(_HAN_OTHER.format(apart_words), text):
         yield other.group()
     if there := _HAN_THERE.search(text):
         yield there[1]
-    if not named and english:
+    if not has_names and english:
         for match in _INSIDE.finditer(text):
             if match[1].lower() not in _vocabulary() | _TECH:
                 yield match[1]

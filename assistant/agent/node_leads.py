@@ -128,13 +128,13 @@ def nodes_how_many(turn: QuestionTurn, text: str) -> str:
     if source is None or says(text, "gpus?|cards?"):
         return ""
     nodes, mark = source.value, f"[{source.number}]"
-    for words, state_asked, told in _COUNTED:
+    for words, state_asked, phrase in _COUNTED:
         if not re.search(words, text):
             continue
         fitting = [node["node"] for node in nodes if node["state"] in state_asked]
         names = f": {fold(fitting)}" if fitting and len(fitting) <= MOST_NAMED else ""
         verb = "is" if len(fitting) == 1 else "are"
-        return f"{len(fitting)} of {len(nodes)} nodes {verb} {told} {mark}{names}."
+        return f"{len(fitting)} of {len(nodes)} nodes {verb} {phrase} {mark}{names}."
     return f"{len(nodes)} nodes {mark}."
 
 

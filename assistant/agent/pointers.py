@@ -135,21 +135,21 @@ def _nth(match: re.Match[str], dialogue: Dialogue, inventory: NameInventory) -> 
     word = (match.group(1) or match.group(2)).lower()
     place, rows = _PLACES[word], dialogue.listed
     if word == "other":
-        return _other(dialogue, inventory)
+        return _remaining_row(dialogue, inventory)
     return dialogue.listed_kind, rows[place] if rows and -len(rows) <= place < len(rows) else ""
 
 
-def _other(dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
+def _remaining_row(dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
     """Return what `the other one` is: of a list, or of what was spoken of, the one that the last answer was not about."""
     current = {*dialogue.jobs[:1], *dialogue.nodes} if dialogue.subject != "node" else {*dialogue.nodes}
     if dialogue.subject == "incident":
         current = {str(dialogue.incident)} | {inventory.incidents.get(dialogue.incident or 0, "")}
     if dialogue.listed_kind == "incident":
-        rest = [row for row in dialogue.listed if row not in current and inventory.incidents.get(int(row), "") not in current]
+        remaining = [row for row in dialogue.listed if row not in current and inventory.incidents.get(int(row), "") not in current]
     else:
-        rest = [row for row in dialogue.listed if row not in current]
-    if rest and len(rest) < len(dialogue.listed):
-        return dialogue.listed_kind, rest[0]
+        remaining = [row for row in dialogue.listed if row not in current]
+    if remaining and len(remaining) < len(dialogue.listed):
+        return dialogue.listed_kind, remaining[0]
     if dialogue.subject == "node" and len(dialogue.nodes) == 2:
         return "node", dialogue.nodes[1]
     if dialogue.subject == "job" and len(dialogue.jobs) > 1:

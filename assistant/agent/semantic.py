@@ -139,21 +139,21 @@ class SemanticAgent:
             keep(self._talks, self._thread, self.state)
         return answer
 
-    def _talk(self, talk: SmallTalk, said: str, listener: Listener | None) -> Answer:
+    def _talk(self, talk: SmallTalk, sentence: str, listener: Listener | None) -> Answer:
         """Answer small talk with a word and what is open; what was spoken of stays as it is."""
         turn = QuestionTurn(
-            self._gate, NameInventory(), QuestionRequest("help", said, Names()), self._clock.now(), listener=listener
+            self._gate, NameInventory(), QuestionRequest("help", sentence, Names()), self._clock.now(), listener=listener
         )
         text = talk_told(turn, talk)
         if listener is not None:
             listener("")
         return Answer(text, AnswerKind.ANSWER, MODE, "small_talk", sources=tuple(turn.sources))
 
-    def _of_elsewhere(self, said: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
+    def _of_elsewhere(self, sentence: str, words: str, inventory: NameInventory, *, english: bool) -> Answer | None:
         """Say that nothing is known of another place, cluster or system, where a question names one."""
         if not (inventory.nodes or inventory.jobs):
             return None
-        name = elsewhere(said, read_names(words, inventory), inventory, english=english)
+        name = elsewhere(sentence, read_names(words, inventory), inventory, english=english)
         return Answer(elsewhere_told(name, inventory), AnswerKind.UNKNOWN, MODE, ELSEWHERE) if name else None
 
     def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
@@ -174,7 +174,7 @@ class SemanticAgent:
             return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
 
         def read(text: str) -> tuple[Names, OrderReading]:
-            names = replace(read_names(text, inventory), said=foreign)
+            names = replace(read_names(text, inventory), original=foreign)
             return names, self._order(names)
 
         if right := corrected(words, self.state, lambda text: read_names(text, inventory)):
@@ -312,8 +312,8 @@ class SemanticAgent:
         self, choice: IntentChoice, words: str, names: Names, aspect: AspectReading | None, *, follows: bool
     ) -> QuestionRequest:
         """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
-        named = names.jobs or names.nodes or names.incidents or names.numbers
-        same = follows and bool(named) and aspect is None and choice.intent == self.state.intent
+        has_names = names.jobs or names.nodes or names.incidents or names.numbers
+        same = follows and bool(has_names) and aspect is None and choice.intent == self.state.intent
         return QuestionRequest(
             choice.intent,
             words,

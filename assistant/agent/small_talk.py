@@ -172,12 +172,12 @@ def small_talk(sentence: str) -> SmallTalk | None:
         return None
     text = sentence.replace("\u2019", "'")
     for language, padding in _PADS.items():
-        rest, kinds = text, []
+        remainder, kinds = text, []
         for (kind, of_language), pattern in _PARTS.items():
-            if of_language == language and pattern.search(rest):
+            if of_language == language and pattern.search(remainder):
                 kinds.append(kind)
-                rest = pattern.sub(" ", rest)
-        if kinds and not re.search(r"\w", padding.sub(" ", rest)):
+                remainder = pattern.sub(" ", remainder)
+        if kinds and not re.search(r"\w", padding.sub(" ", remainder)):
             # thanks with a good night are a farewell; a greeting with thanks is thanks
             order = (TalkKind.FAREWELL, TalkKind.THANKS, TalkKind.REGRET, TalkKind.GREETING)
             return SmallTalk(next(kind for kind in order if kind in kinds), language)

@@ -58,20 +58,23 @@ def side(turn: QuestionTurn, text: str) -> str:
         return ""
     diagnosis, mark = source.value, f"[{source.number}]"
     reason, owner = diagnosis["reason"], turn.inventory.owners.get(turn.request.job, "")
-    where = side_of(reason, owner)
-    if not where:
+    culprit_text = side_of(reason, owner)
+    if not culprit_text:
         return f"Not known whose fault it was: job {turn.request.job} has {title(reason)}, which speaks for neither side {mark}."
     nodes = [entry["node"] for entry in diagnosis["nodes"]]
     blame = f"{fold(nodes)} is to blame" if nodes else "no node is to blame"
-    return f"{_answered(text, where)}{_first_upper(where)}: job {turn.request.job} failed of {title(reason)}, {blame} {mark}."
+    return (
+        f"{_answered(text, culprit_text)}{_first_upper(culprit_text)}: job {turn.request.job} failed of"
+        f" {title(reason)}, {blame} {mark}."
+    )
 
 
-def _answered(text: str, where: str) -> str:
+def _answered(text: str, culprit_text: str) -> str:
     """Return the yes or no for a question that names one side only."""
     ours, theirs = re.search(rf"\b(?:{OURS})\b", text), re.search(rf"\b(?:{THEIRS})\b", text)
     if (ours and theirs and re.search(r"\bor\b", text)) or bool(ours) is bool(theirs) or "whose" in text:
         return ""
-    return "Yes. " if where.startswith("the cluster") is bool(ours) else "No. "
+    return "Yes. " if culprit_text.startswith("the cluster") is bool(ours) else "No. "
 
 
 def _first_upper(text: str) -> str:
@@ -232,10 +235,10 @@ def same_cause(turn: QuestionTurn, text: str) -> str:
         return f"Not known: not all of them have a diagnosis: {'; '.join(map(_row_text, rows))} [{listed.number}]."
     one_reason = len({row["reason"] for row in rows}) == 1
     nodes = {tuple(row["nodes_to_blame"]) for row in rows}
-    told = "; ".join(map(_row_text, rows))
+    rows_text = "; ".join(map(_row_text, rows))
     if not one_reason:
-        return f"No: {told} [{listed.number}]."
-    return f"{'Yes' if len(nodes) == 1 else 'The same reason, but not the same nodes'}: {told} [{listed.number}]."
+        return f"No: {rows_text} [{listed.number}]."
+    return f"{'Yes' if len(nodes) == 1 else 'The same reason, but not the same nodes'}: {rows_text} [{listed.number}]."
 
 
 def same_device(turn: QuestionTurn, text: str) -> str:
@@ -244,24 +247,24 @@ def same_device(turn: QuestionTurn, text: str) -> str:
     diagnosis = (source.value or {}).get("diagnosis") or source.value or {}
     own = (source.value or {}).get("incident")
     listed = turn.look("list_incidents", limit=MOST_INCIDENTS)
-    others = [row for row in listed.value or () if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
-    if source.error or listed.error or not others:
+    earlier_rows = [row for row in listed.value or () if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
+    if source.error or listed.error or not earlier_rows:
         return ""
-    other = turn.look("show_incident", incident=others[0]["incident"])
-    theirs = (other.value or {}).get("diagnosis") or {}
-    marks = f"[{source.number}][{other.number}]"
+    earlier = turn.look("show_incident", incident=earlier_rows[0]["incident"])
+    theirs = (earlier.value or {}).get("diagnosis") or {}
+    marks = f"[{source.number}][{earlier.number}]"
     device, other_device = _devices(diagnosis), _devices(theirs)
     nodes, other_nodes = [row["node"] for row in diagnosis.get("nodes", ())], [row["node"] for row in theirs.get("nodes", ())]
-    where = f"node {fold(nodes) or 'not known'} and {fold(other_nodes) or 'not known'}"
+    nodes_text = f"node {fold(nodes) or 'not known'} and {fold(other_nodes) or 'not known'}"
     if nodes and other_nodes and nodes != other_nodes:
-        return f"No: incident {own} is on {fold(nodes)}, incident {others[0]['incident']} on {fold(other_nodes)} {marks}."
+        return f"No: incident {own} is on {fold(nodes)}, incident {earlier_rows[0]['incident']} on {fold(other_nodes)} {marks}."
     if re.search(r"\bnode|machine|box|host\b", text) and nodes and nodes == other_nodes:
         return f"Yes: both on {fold(nodes)}{f', PCI {device[0]}' if device and device == other_device else ''} {marks}."
     if not device or not other_device:
-        return f"Not known: not both name the device ({where}) {marks}."
+        return f"Not known: not both name the device ({nodes_text}) {marks}."
     if device == other_device and nodes == other_nodes:
         return f"Yes: both name PCI {device[0]} on {fold(nodes)} {marks}."
-    return f"No: PCI {', '.join(device)} and PCI {', '.join(other_device)} ({where}) {marks}."
+    return f"No: PCI {', '.join(device)} and PCI {', '.join(other_device)} ({nodes_text}) {marks}."
 
 
 def _devices(diagnosis: Mapping[str, Any]) -> list[str]:
@@ -303,8 +306,8 @@ def outcomes(turn: QuestionTurn, text: str) -> str:
     open_rows = [row for row in rows if row["state"] not in ("recovered", "closed")]
     if not open_rows:
         return f"Yes: all {count_text(len(rows), 'incident')} are over [{listed.number}]."
-    told = "; ".join(f"incident {row['incident']} ({about_text(row)}) is {row['state']}" for row in open_rows[:MOST_TOLD])
-    return f"No: {told}; {len(rows) - len(open_rows)} of {len(rows)} are over [{listed.number}]."
+    rows_text = "; ".join(f"incident {row['incident']} ({about_text(row)}) is {row['state']}" for row in open_rows[:MOST_TOLD])
+    return f"No: {rows_text}; {len(rows) - len(open_rows)} of {len(rows)} are over [{listed.number}]."
 
 
 FAILURE_ASPECTS: Mapping[str, Callable[[QuestionTurn, str], str]] = {

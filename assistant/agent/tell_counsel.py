@@ -22,7 +22,7 @@ _BY = re.compile(r"\bby=(\S+)")
 _PERSON = re.compile(r"^\s*([A-Za-z][\w.-]{1,31})\s*:\s*(\S.*)$")
 _SLURM = re.compile(r"\[(slurm|root)@")
 _OURS = re.compile(r"nightshift:\S+ (.+?)(?: until=.*| by=.*)?$")
-_NAMED = re.compile(r"\[([a-z][\w.-]*)@")
+_WITH_NAME = re.compile(r"\[([a-z][\w.-]*)@")
 
 
 def aspect_told(turn: QuestionTurn) -> str:
@@ -93,8 +93,8 @@ def taken_by(turn: QuestionTurn, text: str) -> str:
         if not by_hand:
             return f"None of them {mark}: {'; '.join(_taken_text(node) for node in rows[:MOST_TOLD])}."
         turn.about = {"nodes": tuple(node["node"] for node in by_hand)} if len(by_hand) == 1 else {}
-        others = [node for node in rows if node not in by_hand]
-        besides = f"; not by hand: {'; '.join(_taken_text(node) for node in others[:MOST_TOLD])}" if others else ""
+        remaining = [node for node in rows if node not in by_hand]
+        besides = f"; not by hand: {'; '.join(_taken_text(node) for node in remaining[:MOST_TOLD])}" if remaining else ""
         return f"{'; '.join(_taken_text(node, first='node') for node in by_hand[:MOST_TOLD])}{besides} {mark}."
     return f"{'; '.join(_taken_text(node, first='hand') for node in rows[:MOST_TOLD])} {mark}."
 
@@ -108,7 +108,7 @@ def hand_of(reason: str) -> tuple[str, str]:
         r"(?i)not responding|low |node unexpectedly|prolog|epilog|health ?check|kill task", reason
     ):
         return "scheduler", "Nobody, the scheduler marked it by itself"
-    match = _PERSON.match(reason) or _NAMED.search(reason)
+    match = _PERSON.match(reason) or _WITH_NAME.search(reason)
     return ("person", match[1]) if match else ("", "Not known")
 
 
@@ -157,7 +157,7 @@ def step_of(turn: QuestionTurn, text: str) -> str:
     if not row["healthy"]:
         why = one_line("; ".join(row["problems"]), 240)
         return f"The checkpoint of step {step} is not whole and must not be loaded: {why} {mark}; {newest}."
-    newer = [other for other in healthy if other > step]
+    newer = [later for later in healthy if later > step]
     because = f"; {newest}, so fewer steps are made again from there" if newer else ", and it is the newest whole one"
     return f"The checkpoint of step {step} of job {job} is whole and may be loaded {mark}{because}."
 
@@ -193,9 +193,10 @@ def _should_drain(turn: QuestionTurn) -> str:
     blamed, incident_mark = _blaming(turn, node["node"])
     jobs = f"; job {', '.join(node['jobs'])} runs on it" if node["jobs"] else "; no job runs on it"
     if blamed:
-        told = "; ".join(f"incident {row['incident']} ({title(row['reason'])}, {row['state']})" for row in blamed[:3])
+        incidents_text = "; ".join(f"incident {row['incident']} ({title(row['reason'])}, {row['state']})" for row in blamed[:3])
         return (
-            f"Records speak for it: {told} {'blames' if len(blamed) == 1 else 'blame'} {node['node']} {incident_mark}{jobs} {mark}."
+            f"Records speak for it: {incidents_text} {'blames' if len(blamed) == 1 else 'blame'} {node['node']}"
+            f" {incident_mark}{jobs} {mark}."
         )
     return (
         f"No, nothing recorded speaks for it: {node['node']} is {node['state']} {mark}, and no incident blames it"
@@ -211,7 +212,7 @@ def _should_return(turn: QuestionTurn) -> str:
         return f"No need: {node['node']} is {node['state']}, not out of service {mark}."
     blamed, incident_mark = _blaming(turn, node["node"])
     kind, hand = hand_of(str(node["reason"]))
-    told = (
+    incidents_text = (
         f" {count_text(len(blamed), 'incident')} {'blames' if len(blamed) == 1 else 'blame'} it"
         f" ({title(blamed[0]['reason'])}) {incident_mark},"
         if blamed
@@ -219,7 +220,7 @@ def _should_return(turn: QuestionTurn) -> str:
     )
     ask = f" ask {hand} first;" if kind == "person" else ""
     return (
-        f"No, not by what is recorded:{told}{ask} {node['node']} is {node['state']},"
+        f"No, not by what is recorded:{incidents_text}{ask} {node['node']} is {node['state']},"
         f" {one_line(node['reason'], 140)} {mark}, and no repair is recorded."
     )
 
@@ -262,8 +263,8 @@ def _should_cancel(turn: QuestionTurn) -> str:
         return f"No need: job {job} is {state} already [{status.number}]."
     rows = incidents.value or ()
     if rows:
-        told = "; ".join(f"incident {row['incident']} ({title(row['reason'])}, {row['state']})" for row in rows[:3])
-        return f"Look first: {told} is open about job {job} [{incidents.number}]. {_cancelled(turn)}"
+        incidents_text = "; ".join(f"incident {row['incident']} ({title(row['reason'])}, {row['state']})" for row in rows[:3])
+        return f"Look first: {incidents_text} is open about job {job} [{incidents.number}]. {_cancelled(turn)}"
     return (
         f"No, nothing recorded speaks for it: job {job} is {state} [{status.number}], no incident is open about it"
         f" [{incidents.number}]. {_cancelled(turn)}"

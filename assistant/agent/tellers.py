@@ -187,9 +187,9 @@ def uncordon(turn: QuestionTurn) -> Iterator[str]:
     """Propose to put nodes back, with what is recorded against them."""
     for node in turn.request.nodes[:MOST_NODES]:
         about = turn.look("list_incidents", node=node, limit=3)
-        told = [f"{row['incident']} ({row['reason'] or row['kind']}, {row['state']})" for row in about.value or ()]
-        if told:
-            yield f"Against it: incidents {', '.join(told)} are about {node} [{about.number}], and no repair is recorded."
+        incident_texts = [f"{row['incident']} ({row['reason'] or row['kind']}, {row['state']})" for row in about.value or ()]
+        if incident_texts:
+            yield f"Against it: incidents {', '.join(incident_texts)} are about {node} [{about.number}], and no repair is recorded."
     yield from _each_node(turn, "uncordon_node", "nightshift nodes uncordon {node}", {})
 
 

@@ -221,7 +221,7 @@ class Names:
     """Jobs of which one is described, newest first; empty where none or a single one is."""
     sketch: str = ""
     """As `masked`, with `{q}` in the place of numbers that are no names."""
-    said: str = ""
+    original: str = ""
     """The question as it was typed, where that was in another language."""
 
 
