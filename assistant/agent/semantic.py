@@ -129,9 +129,7 @@ class SemanticAgent:
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         own = [number for number in self.state.proposed if number in inventory.approvals]
-        last = [number for number in self.state.approvals if number in inventory.approvals]
-        if (own or last) and takes_back(words):
-            own = own or last
+        if own and takes_back(words):
             return self._answer_by(
                 "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
             )
