@@ -27,7 +27,7 @@ _SAVED = re.compile(
     re.IGNORECASE,
 )
 """`checkpoint 400`: the number is a step, unless a job has it."""
-_BEGUN = re.compile(
+_FROM_STEP = re.compile(
     r"\b((?:from|back to|(?:start|begin|resum|continu)\w* (?:at|with|off))\s+(?:the\s+|about\s+)?)(\d{2,9}|0)"
     rf"{_NO_UNIT.format(unit=_UNIT, span=_SPAN)}",
     re.IGNORECASE,
@@ -142,7 +142,7 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
         steps.append(int(match[2]))
         return f"{match[1].rstrip()} step {MASK}"
 
-    text = _BEGUN.sub(as_step, _SAVED.sub(as_step, text))
+    text = _FROM_STEP.sub(as_step, _SAVED.sub(as_step, text))
 
     def counted(match: re.Match[str]) -> str:
         texts.append(match.group())
