@@ -33,7 +33,7 @@ _FROM_STEP = re.compile(
     re.IGNORECASE,
 )
 """`from 400`: so is that, where something is begun again."""
-_AGAIN = re.compile(
+_BEGINS = re.compile(
     r"\b(?:re-?(?:start|run|launch|submi|queue|sum|cover|load|tr[yi])\w*|(?:start|continu|launch|load|submit|begin|go|run|pick)\w*"
     r"|again|checkpoints?|ckpts?|back)\b",
     re.IGNORECASE,
@@ -133,7 +133,7 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
         return f"{match[1]}{MASK}"
 
     text = _TOP.sub(ranked, text)
-    begins = _AGAIN.search(text) is not None
+    begins = _BEGINS.search(text) is not None
 
     def as_step(match: re.Match[str]) -> str:
         if match[2] in jobs or not (begins or match.re is _SAVED):
