@@ -20,7 +20,7 @@ _WRONG = (
     r"|actually|my (?:mistake|bad|fault)|pardon|error|not (?:that|this)(?: one)?|ok|okay|quatsch|rather|better"
     r"|instead|of course)\b[\s,.!:;-]*)"
 )
-_MEANT = re.compile(
+_CORRECTS = re.compile(
     rf"^{_WRONG}*(?:(?:i|we)\s+(?:actually |really |of course )?(?:meant|mean|my|was thinking of|wanted)"
     r"(?:\s+(?:to (?:say|write|type)|it for|the one))?|(?:it|that) (?:is|was|should (?:be|have been|read))|it'?s|should be"
     r"|make (?:it|that)|change (?:it|that)(?: to)?|change to|take|use|go with|with)"
@@ -28,7 +28,7 @@ _MEANT = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(rf"^{_WRONG}+(?P<what>.+?)\s*(?:instead|please|pls|i meant|sorry)?[.!]*$", re.IGNORECASE)
-_BEHIND = re.compile(
+_CORRECTS_LAST = re.compile(
     r"^(?P<what>.+?),?\s+(?:i (?:meant|mean)|instead|sorry|not (?:that|this) one|is what i meant)[.!]*$", re.IGNORECASE
 )
 _NOT_BUT = re.compile(
@@ -96,7 +96,7 @@ def corrected(words: str, dialogue: Dialogue, read: Reader) -> str:
     if dialogue.intent == "cordon" and (match := _END.match(words)):
         order = re.sub(r"\b(?:until|till?|for)\b.*$", "", dialogue.order).rstrip(" .!")
         return f"{order} {match['what']}"
-    match = _MEANT.match(words) or _BARE.match(words) or _BEHIND.match(words)
+    match = _CORRECTS.match(words) or _BARE.match(words) or _CORRECTS_LAST.match(words)
     text = match["what"] if match is not None else words if _NOT_BUT.match(words) else ""
     if (sides := _NOT_BUT.match(text)) is not None:
         text = sides["new"] or sides["first"]

@@ -31,25 +31,25 @@ _CHANGING_NOUNS = {
     "undraining": "undrain",
 }
 _NOUNS = "|".join(_CHANGING_NOUNS)
-_WHO = r"(?:(?:i|we|they|he|she|you|user|nobody|somebody|everybody|the team)\s+)?(?:(?:have|has|had|am|is|are|was|were)\s+)?"
+_SUBJECT = r"(?:(?:i|we|they|he|she|you|user|nobody|somebody|everybody|the team)\s+)?(?:(?:have|has|had|am|is|are|was|were)\s+)?"
 _LATELY = r"(?:(?:now|just|all|already|finally|since|meanwhile|rather)\s+)*"
 _RENOUNCED = (
     re.compile(
-        rf"\b{_WHO}{_LATELY}(?:stopped|quit|ceased|given up|gave up|done with|over|tired of|past)\s+(?:on\s+)?"
+        rf"\b{_SUBJECT}{_LATELY}(?:stopped|quit|ceased|given up|gave up|done with|over|tired of|past)\s+(?:on\s+)?"
         r"(?:wanting|trying|planning|asking|intending|wishing|hoping|meaning|thinking (?:of|about))(?:\s+(?:you|nightshift))?"
         r"\s+(?:to\s+)?(?:have\s+)?(?P<verb>[a-z-]+)"
     ),
     re.compile(
-        rf"\b{_WHO}{_LATELY}(?:no longer|do not|does not|did not|not|never)\s+(?:really\s+|actually\s+|even\s+)?"
+        rf"\b{_SUBJECT}{_LATELY}(?:no longer|do not|does not|did not|not|never)\s+(?:really\s+|actually\s+|even\s+)?"
         r"(?:want|wants|need|needs|wish|plan|intend|have|has|mean|meant|going|planning|wanting|trying)(?:\s+(?:you|nightshift))?"
         r"\s+to\s+(?P<verb>[a-z-]+)"
     ),
     re.compile(
-        rf"\b{_WHO}{_LATELY}(?:decided|chosen|chose|voted|agreed)\s+"
+        rf"\b{_SUBJECT}{_LATELY}(?:decided|chosen|chose|voted|agreed)\s+"
         r"(?:(?:against|not to|to not)|(?:that )?we (?:will|do|should) not)\s+(?P<verb>[a-z-]+)"
     ),
     re.compile(
-        rf"\b{_WHO}{_LATELY}(?:changed|changing)\s+(?:my|our|their|his|her)\s+minds?\s+"
+        rf"\b{_SUBJECT}{_LATELY}(?:changed|changing)\s+(?:my|our|their|his|her)\s+minds?\s+"
         r"(?:about|on|and do not want to)\s+(?P<verb>[a-z-]+)"
     ),
     re.compile(

@@ -27,13 +27,13 @@ _SAVED = re.compile(
     re.IGNORECASE,
 )
 """`checkpoint 400`: the number is a step, unless a job has it."""
-_BEGUN = re.compile(
+_FROM_STEP = re.compile(
     r"\b((?:from|back to|(?:start|begin|resum|continu)\w* (?:at|with|off))\s+(?:the\s+|about\s+)?)(\d{2,9}|0)"
     rf"{_NO_UNIT.format(unit=_UNIT, span=_SPAN)}",
     re.IGNORECASE,
 )
 """`from 400`: so is that, where something is begun again."""
-_AGAIN = re.compile(
+_BEGINS = re.compile(
     r"\b(?:re-?(?:start|run|launch|submi|queue|sum|cover|load|tr[yi])\w*|(?:start|continu|launch|load|submit|begin|go|run|pick)\w*"
     r"|again|checkpoints?|ckpts?|back)\b",
     re.IGNORECASE,
@@ -133,7 +133,7 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
         return f"{match[1]}{MASK}"
 
     text = _TOP.sub(ranked, text)
-    begins = _AGAIN.search(text) is not None
+    begins = _BEGINS.search(text) is not None
 
     def as_step(match: re.Match[str]) -> str:
         if match[2] in jobs or not (begins or match.re is _SAVED):
@@ -142,7 +142,7 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
         steps.append(int(match[2]))
         return f"{match[1].rstrip()} step {MASK}"
 
-    text = _BEGUN.sub(as_step, _SAVED.sub(as_step, text))
+    text = _FROM_STEP.sub(as_step, _SAVED.sub(as_step, text))
 
     def counted(match: re.Match[str]) -> str:
         texts.append(match.group())

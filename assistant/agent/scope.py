@@ -66,7 +66,7 @@ _PART = re.compile(
 )
 _FIRMLY = re.compile(r"[;.!]|\b(?:but|however|and)\b", re.IGNORECASE)
 _INSTEAD = re.compile(r"\b(?:instead|just|only|rather|please)\b", re.IGNORECASE)
-_REST = re.compile(
+_ALL_ELSE = re.compile(
     r"\b(?:anything|everything|nothing|any ?one) else\b|\bthe (?:others?|rest)\b|\b(?:any|all) others?\b", re.IGNORECASE
 )
 _STAYS = re.compile(
@@ -164,10 +164,10 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     orders = [place for place, (names, reading) in enumerate(readings) if place not in holds and _orders(names, reading)]
     if not holds or not orders:
         return None
-    if any(not names_in(readings[place][0]) and not _REST.search(pieces[place]) for place in holds):
+    if any(not names_in(readings[place][0]) and not _ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     spared = _united([readings[place][0] for place in holds])
-    if not names_in(spared) and not any(_REST.search(pieces[place]) for place in holds):
+    if not names_in(spared) and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
     if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first])):

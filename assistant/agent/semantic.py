@@ -31,6 +31,7 @@ from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
 from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.plain_english import plain_text, renounced
 from assistant.agent.pointers import resolve_pointers, variants
 from assistant.agent.proposals import BY
 from assistant.agent.request_names import (
@@ -345,7 +346,8 @@ class SemanticAgent:
 
     def _order(self, names: Names) -> OrderReading:
         """Return what a question orders; a bare number may be a job."""
-        return read_order(self._spelling.mended(names.masked).replace("{number}", "{job}"), self.state.subject)
+        text = self._spelling.mended(renounced(plain_text(names.masked)))
+        return read_order(text.replace("{number}", "{job}"), self.state.subject)
 
     def _without_proposal(
         self,

@@ -6,13 +6,15 @@ import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from assistant.agent.answer import AnswerSource
+from assistant.agent.changes_asked import change_made
 from assistant.agent.conditions import asked_end, condition_of, job_condition
 from assistant.agent.corrections import corrected, takes_back
-from assistant.agent.dialogue import Dialogue
+from assistant.agent.dialogue import Dialogue, QuestionRequest, QuestionTurn
 from assistant.agent.orders import OrderKind, OrderReading, read_order
 from assistant.agent.scope import names_in, order_scope, ordered_names, without
 from assistant.agent.semantic import SemanticAgent
@@ -124,6 +126,20 @@ def test_a_condition_on_the_state_of_the_job_is_held_against_it(case: dict[str, 
     condition = job_condition(case["say"])
     assert condition is not None
     assert (condition.holds("pending"), condition.holds("running")) == (case["pending"], case["running"])
+
+
+CHANGES = [
+    {"call": 8, "status": "pending", "at": NOW.isoformat(), "incident": 2, "change": "submit llm-7b (4 nodes) again from step 400"},
+    {"call": 7, "status": "done", "at": NOW.isoformat(), "incident": 1, "change": "scontrol update NodeName=node07 State=DRAIN"},
+]
+
+
+@pytest.mark.parametrize("case", DATA["made"], ids=of)
+def test_a_yes_needs_a_change_of_that_kind_on_that_thing(case: dict[str, Any]) -> None:
+    names = read_names(case["say"], KNOWN)
+    turn = QuestionTurn(cast("Any", None), KNOWN, QuestionRequest("changes", case["say"], names), NOW)
+    source = AnswerSource(1, "recent_changes", {}, CHANGES)
+    assert change_made(turn, source, names.sketch.lower()).startswith(case["says"])
 
 
 @pytest.fixture
