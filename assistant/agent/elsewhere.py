@@ -132,10 +132,10 @@ def _sites(text: str, *, has_names: bool, english: bool) -> Iterator[str]:
             if match[1].lower() not in _vocabulary() | word_lists.own | _TECH:
                 yield match.group()
     apart_words = "|".join(re.escape(entry) for entry in word_lists.apart if _HAN.search(entry))
-    if other := re.search(_HAN_OTHER.format(apart_words), text):
-        yield other.group()
-    if there := _HAN_THERE.search(text):
-        yield there[1]
+    if site := re.search(_HAN_OTHER.format(apart_words), text):
+        yield site.group()
+    if far_site := _HAN_THERE.search(text):
+        yield far_site[1]
     if not has_names and english:
         for match in _INSIDE.finditer(text):
             if match[1].lower() not in _vocabulary() | _TECH:

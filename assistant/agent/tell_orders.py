@@ -231,7 +231,7 @@ def later_told(turn: QuestionTurn) -> str:
 
 
 def _without_condition(sketch: str, word: str) -> str:
-    return re.sub(rf",? ?(?:but )?(?:only )?\b{word}\b[^,;.!?]*", " ", sketch, count=1, flags=re.IGNORECASE)
+    return re.sub(rf",? ?(?:but )?(?:only )?\b{re.escape(word)}\b[^,;.!?]*", " ", sketch, count=1, flags=re.IGNORECASE)
 
 
 def until_told(turn: QuestionTurn) -> str:
