@@ -170,6 +170,7 @@ _ONE_SIDE = re.compile(
 _STEP_ASKED = re.compile(
     r"\bwhy\b|\bwhat(?: is|'s)? (?:wrong|the matter|with)|\b(?:can|is|was|could|are)\b|\bnot\b|\bwhat about\b|\busable\b"
 )
+_OF_CHECKPOINT = re.compile(r"\b(?:checkpoint|save|snapshot|not|use|usable|wrong|healthy|load|good|take)\b")
 _BEFORE_IT = re.compile(r"^\W*(?:\w+ ){0,3}before (?:that|it|this)(?: one)?\W*$")
 _CHECKPOINTS = frozenset({"newest_checkpoint", "checkpoints"})
 _OF_STEPS = _CHECKPOINTS | {"recover", "plan", "approvals"}
@@ -251,10 +252,10 @@ def _step(question: _Question) -> AspectReading | None:
     unknown = [match[1] for text in names.strangers if (match := _UNKNOWN_JOB.match(text))]
     lengths = {len(job) for job in question.inventory.jobs}
     numbers = unknown if dialogue.intent in _OF_STEPS or not {len(number) for number in unknown} & lengths else []
-    steps = (*names.quantities.steps, *map(int, numbers))
+    steps = (*names.quantities.steps, *names.bare_numbers, *map(int, numbers))
     if len(steps) != 1 or len(numbers) < len(names.strangers):
         return None
-    if not numbers and not question.says(r"\b(?:checkpoint|save|snapshot|not|use|usable|wrong|healthy|load|good|take)\b"):
+    if not (numbers or names.bare_numbers) and not question.says(_OF_CHECKPOINT):
         return None
     quantities = replace(names.quantities, steps=steps)
     masked = names.masked.replace("{job}", "50") if numbers and not names.jobs else names.masked

@@ -109,6 +109,8 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
     top: list[int] = []
 
     def labelled(match: re.Match[str]) -> str:
+        if match[1].rstrip().endswith(" of") and match[2] in jobs:
+            return match.group()  # `the steps of 4821`
         texts.append(match.group())
         if match[1].lower().startswith(("step", "iter")):
             steps.extend(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", match[2] + " " + match[3]))

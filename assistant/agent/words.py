@@ -223,6 +223,8 @@ class Names:
     """As `masked`, with `{q}` in the place of numbers that are no names."""
     original: str = ""
     """The question as it was typed, where that was in another language."""
+    bare_numbers: tuple[int, ...] = ()
+    """Numbers that are too short for the id of a job, and that no word beside them explains."""
 
 
 @dataclass
@@ -238,8 +240,7 @@ class _Reading:
     strangers: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
-    loose: list[int] = field(default_factory=list)
-    """Numbers that are too short for the id of a job, and that no word beside them explains."""
+    bare_numbers: list[int] = field(default_factory=list)
 
     def take(self, pattern: re.Pattern[str], mask: str) -> list[str]:
         """Return what a pattern finds and put a mask in its place."""
@@ -283,8 +284,8 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     _nodes_by_number(reading, inventory)
     reading.text = _RANGE.sub(lambda match: _node_range(match, inventory), reading.text)
     reading.text = _TOKEN.sub(lambda match: _token(match, reading, inventory), reading.text)
-    if reading.loose and _STEPPED.search(reading.text):
-        quantities = replace(quantities, steps=(*quantities.steps, *reading.loose))
+    if reading.bare_numbers and _STEPPED.search(reading.text):
+        quantities, reading.bare_numbers = replace(quantities, steps=(*quantities.steps, *reading.bare_numbers)), []
     sketch = " ".join(_searched(reading).split())
     return Names(
         jobs=_once(reading.jobs),
@@ -303,6 +304,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
         quantities=quantities,
         candidates=candidates if len(candidates) > 1 else (),
         sketch=sketch,
+        bare_numbers=tuple(reading.bare_numbers),
     )
 
 
@@ -429,7 +431,7 @@ def _token(match: re.Match[str], reading: _Reading, inventory: NameInventory) ->
             reading.numbers.append(bare)
             return "{number}"
         if len(bare) >= 3 and len(bare) < min((len(job) for job in inventory.jobs if job.isdecimal()), default=0):
-            reading.loose.append(int(bare))
+            reading.bare_numbers.append(int(bare))
             return MASK
         if len(bare) >= 3:
             reading.strangers.append(_no_job(bare, inventory))

@@ -27,7 +27,7 @@ def turns(language: str) -> Mapping[str, Any]:
 
 def english_questions() -> Iterator[str]:
     for path in sorted((CASES / "agent").glob("*.toml")):
-        for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]:
+        for case in tomllib.loads(path.read_text(encoding="utf-8")).get("case", ()):
             yield from case["ask"]
 
 
