@@ -23,7 +23,8 @@ _PHRASES: Mapping[tuple[TalkKind, str], str] = {
     (TalkKind.GREETING, "en"): (
         r"hi(?: there)?|hiya|hello(?: there)?|hey(?: there)?|howdy|yo|greetings|welcome back|(?:good )?(?:morning"
         r"|afternoon|evening)"
-        r"|good day|how are you(?: doing| today| feeling)?|how do you do|nice to meet you|are you there|you there|long time no see"
+        r"|good day|how are you(?: doing| today| feeling)?|how do you do|nice to meet you|are you there"
+        r"|(?:you|u) (?:there|awake|up)|any(?:body|one) (?:there|home)|long time no see"
     ),
     (TalkKind.GREETING, "de"): (
         r"hallo(?:chen)?|moin(?: moin)?|servus|grüß (?:dich|gott)|gruess dich|grüezi|guten (?:morgen|tag|abend)|tach|tag auch|na du"
@@ -41,7 +42,7 @@ _PHRASES: Mapping[tuple[TalkKind, str], str] = {
     ),
     (TalkKind.THANKS, "de"): (
         r"danke(?:schön| schön| dir| euch)?|dankeschoen|vielen dank|besten dank|herzlichen dank|merci|gut gemacht|gute arbeit"
-        r"|saubere arbeit|toll gemacht|super gemacht|klasse arbeit|sehr hilfreich|hast du gut gemacht"
+        r"|saubere arbeit|toll gemacht|super gemacht|klasse arbeit|sehr hilfreich|hast du gut gemacht|(?:guter|starker) job"
     ),
     (
         TalkKind.THANKS,
@@ -80,7 +81,7 @@ _PADDING: Mapping[str, str] = {
     "de": (
         r"nightshift|dir|euch|ihnen|schön|sehr|auch|noch|mal|dann|erstmal|erst mal|für (?:die|deine|heute|alles|das"
         r"|jetzt)(?: hilfe| arbeit)?"
-        r"|zusammen|alle|alles|und|ok|okay|super|prima|klasse|toll|perfekt|na|so|ja|kollege|kumpel|wieder|heute|morgen"
+        r"|zusammen|alle|alles|und|ok|okay|super|prima|klasse|toll|perfekt|na|so|ja|kollege|kumpel|wieder|heut(?:e)?|morgen|nacht|abend|diese"
         r"|für heute|das war'?s"
     ),
     "zh": r"你|您|你们|大家|"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.agent.descriptions import take_description
+from assistant.agent.node_words import node_without_zeros, with_short_nodes
 from assistant.agent.quantities import MASK, Quantities, take_quantities
 from assistant.content.reasons import reasons
 from assistant.errors import NightshiftError, UsageError
@@ -178,8 +179,6 @@ _TIMES = (
     (re.compile(r"\blast hour\b|\bpast hour\b", re.I), 1.0, "the last hour"),
 )
 _STRANGE_NODE = re.compile(r"^(?=.*\d)[A-Za-z][\w.-]*\d$")
-_RANGE = re.compile(r"\b([A-Za-z][A-Za-z_-]*)(\d{1,6})\s?(?:-|–|\.\.)\s?(?:\1)?(\d{1,6})\b")
-"""`node05-08`, as people write `node[05-08]`."""
 _STEPPED = re.compile(r"\b(?:re-?start|re-?run|re-?submit|resume|relaunch|continue|recover|checkpoints?|ckpts?|steps?)\b", re.I)
 _SEARCHED = re.compile(
     r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of)\s+"
@@ -282,7 +281,12 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     for number in reading.take(_APPROVAL, "approve request"):
         reading.approvals.append(int(number))
     _nodes_by_number(reading, inventory)
-    reading.text = _RANGE.sub(lambda match: _node_range(match, inventory), reading.text)
+    reading.text = with_short_nodes(
+        reading.text,
+        inventory.nodes,
+        lambda number: number in inventory.incidents or number in inventory.approvals or str(number) in inventory.jobs,
+        reading.nodes.append,
+    )
     reading.text = _TOKEN.sub(lambda match: _token(match, reading, inventory), reading.text)
     if reading.bare_numbers and _STEPPED.search(reading.text):
         quantities, reading.bare_numbers = replace(quantities, steps=(*quantities.steps, *reading.bare_numbers)), []
@@ -372,30 +376,6 @@ def _nodes_by_number(reading: _Reading, inventory: NameInventory) -> None:
     reading.text = _NODE.sub(mask_match, reading.text)
 
 
-def _node_range(match: re.Match[str], inventory: NameInventory) -> str:
-    """Return a range of nodes as a node set, where all of it are nodes; else the text as it is."""
-    prefix, first, last = match.groups()
-    text = f"{prefix}[{first}-{last.zfill(len(first))}]"
-    try:
-        return text if all(name in inventory.nodes for name in expand(text)) else match.group()
-    except UsageError:
-        return match.group()
-
-
-def _node_without_zeros(word: str, inventory: NameInventory) -> str:
-    """Return the one node that is meant by `node7` where it is named node07, or by `08` alone; empty where there is none."""
-    match = re.fullmatch(r"([A-Za-z][\w.-]*?)?(\d{1,6})", word)
-    if match is None or not (match[1] or match[2].startswith("0")):
-        return ""
-    prefix, number = (match[1] or "").lower(), int(match[2])
-    nodes = [
-        node
-        for node in inventory.nodes
-        if (tail := re.fullmatch(r"(.*?)(\d+)", node)) and int(tail[2]) == number and (not prefix or tail[1].lower() == prefix)
-    ]
-    return nodes[0] if len(nodes) == 1 and (prefix or nodes[0].endswith(word)) else ""
-
-
 def _token(match: re.Match[str], reading: _Reading, inventory: NameInventory) -> str:
     word = match.group()
     bare = word.rstrip(".-+")
@@ -412,7 +392,7 @@ def _token(match: re.Match[str], reading: _Reading, inventory: NameInventory) ->
     if "[" in bare or "," in bare:
         return _node_set(bare, reading, inventory)
     by_itself = not bare.isdecimal() or (bool(reading.nodes) and not match.string.startswith(":", match.end()))
-    if by_itself and (node := _node_without_zeros(bare, inventory)):
+    if by_itself and (node := node_without_zeros(bare, inventory.nodes)):
         reading.nodes.append(node)
         return "{node}"
     job = inventory.job_named(bare) if len(bare) > 2 else None
