@@ -88,6 +88,11 @@ _DENIED_STATE = re.compile(
 _ENSURED = re.compile(r"\b(?:make (?:sure|certain)|ensure|see to it)\b")
 _NOT_THAT_ONE = re.compile(r"\bnot (?:that|this) one\b")
 _NOT_NOW = re.compile(r"(?<!why )(?<!if )(?<!or ),? ?(?:but |just )?\bnot (?:right |just )?(?:now|yet|so soon|today|this minute)\b")
+_DOUBTED = re.compile(
+    r"\b(?:not (?:so |really |quite |too |at all )?(?:sure|certain)|unsure|uncertain|undecided|no idea|don'?t know|do not know)\b"
+    r"(?! (?:why|what|how|who|where|when|which)\b)|\bmaybe (?:not|better not|later)\b|\bi doubt\b|\bor maybe not\b"
+)
+"""Whoever says so orders nothing yet: `cancel it? not sure`."""
 _MANY = frozenset({"everything", "all", "anything", "both"})
 NOT_THIS = "not"
 """In place of the verb of a clause that only excepts a thing: `not {node}`."""
@@ -139,6 +144,10 @@ def _read(text: str, it: str) -> OrderReading:
     asks = text.rstrip().endswith("?")
     if not asks and (later := _NOT_NOW.sub(" ", text)) != text and (reading := _read(later, it)).kind is OrderKind.SERVED:
         return reading._replace(kind=OrderKind.HOLD)
+    if (doubted := _DOUBTED.search(text)) is not None:
+        certain = f"{text[: doubted.start()]} {text[doubted.end() :]}".strip(" ?,.")
+        reading = _read(certain, it) if re.search(r"\w", certain) else OrderReading(OrderKind.OPEN)
+        return reading._replace(kind=OrderKind.HOLD) if reading.kind is OrderKind.SERVED else reading
     if asks and (
         re.search(r"\b(?:how|what|which|why|when|where|who)\b", text) or not re.search(r"\{|\b(?:it|that|this|them)\b", text)
     ):

@@ -48,7 +48,11 @@ def put_before_person(
     by_hand = f" You can do it yourself: {instead}" if instead else ""
     if not trusted:
         return Proposal(
-            tool, arguments, "", None, f"nothing is proposed because of piped text, which anybody may have written.{by_hand}"
+            tool,
+            arguments,
+            "",
+            None,
+            f"nothing is proposed, because the text was piped in, or was not all read as an order of yours.{by_hand}",
         )
     try:
         find_tool(tool).checked(arguments)

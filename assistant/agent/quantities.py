@@ -55,7 +55,9 @@ _BETWEEN = re.compile(
     re.IGNORECASE,
 )
 _CLOCK = re.compile(
-    r"\b(since|after|before|until|till|at|by|around)\s+(?:(\d{1,2}):(\d{2})(?::\d{2})?|(\d{1,2})\s*(am|pm|o'?clock))\b(?:\s*utc\b)?",
+    r"\b(since|after|before|until|till|at|by|around)\s+(?:(\d{1,2}):(\d{2})(?::\d{2})?|(\d{1,2})\s*(am|pm|o'?clock)"
+    r"|(?<=\bat )((?:[01]?\d|2[0-3]))(?=\W*$|[,.!?]|\s+(?:tonight|tomorrow|today|sharp|please|pls|in the|then|and)\b))\b"
+    r"(?:\s*utc\b)?",
     re.I,
 )
 _TOP = re.compile(
@@ -174,7 +176,7 @@ def _take_clock(text: str) -> tuple[str, tuple[str, str, str]]:
         if start and end:
             return _masked(text, match), (start, end, match.group().strip())
     if match := _CLOCK.search(text):
-        at = _clock(match[2] or match[4], match[3], match[5] if match[5] in ("am", "pm") else "")
+        at = _clock(match[2] or match[4] or match[6], match[3], match[5] if match[5] in ("am", "pm") else "")
         word = match[1].lower()
         if at:
             return _masked(text, match), (

@@ -11,7 +11,7 @@ from assistant.agent.chooser import IntentChoice, QuestionIntent
 from assistant.agent.dialogue import Dialogue, QuestionRequest, completed
 from assistant.agent.moods import CHANGING
 from assistant.agent.tellers import READINGS
-from assistant.agent.words import NameInventory
+from assistant.agent.words import NameInventory, Names
 
 MODE = "semantic"
 SURE = 0.42
@@ -127,3 +127,13 @@ def is_unsure(choices: Sequence[IntentChoice]) -> bool:
     if first.intent in CHANGING:
         return False
     return first.intent in SAYS_LITTLE or (first.probability < FAIR and second > first.probability * NEAR)
+
+
+def number_without_thing(names: Names) -> str:
+    """Return a number in an order that no name, count, step or time explains, where the order names no thing; else nothing."""
+    if names.jobs or names.nodes or names.incidents or names.approvals or names.numbers or names.strangers or names.candidates:
+        return ""
+    if names.bare_numbers and not names.quantities.steps:
+        return str(names.bare_numbers[0])
+    match = re.search(r"(?<![\w{.:-])\d{1,6}(?![\w}.:%-])", names.sketch)
+    return match.group() if match is not None else ""

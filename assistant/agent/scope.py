@@ -102,6 +102,18 @@ def names_in(names: Names) -> frozenset[str]:
     return frozenset([*names.jobs, *names.nodes, *names.numbers, *(f"incident {number}" for number in names.incidents)])
 
 
+def about_spared(scope: OrderScope, read: Reader) -> str | None:
+    """Return the order with a name for its pronoun, where it is about what another verb leaves alone; else None.
+
+    `do not cancel 4830, restart it`: `it` is 4830, and is not left out of the restart.
+    """
+    things = scope.spared.jobs or scope.spared.nodes
+    if len(things) != 1 or names_in(read(scope.order)[0]):
+        return None
+    text, count = re.subn(r"\b(?:it|that|this|that one|this one)\b", things[0], scope.order, count=1, flags=re.IGNORECASE)
+    return text if count else None
+
+
 def without(names: Names, spared: Names) -> Names:
     """Return names without those that are left out."""
     return replace(

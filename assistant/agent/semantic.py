@@ -44,11 +44,12 @@ from assistant.agent.request_names import (
     is_unsure,
     left_out_of_order,
     missing_name,
+    number_without_thing,
     other_reading,
     question_back,
     reading_text,
 )
-from assistant.agent.scope import Reader, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.scope import Reader, about_spared, order_beside, order_scope, ordered_names, orders_besides, without
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.tell_approvals import own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
@@ -76,6 +77,7 @@ ELSEWHERE = "elsewhere"
 """Intent of a question about another place; how it was read says nothing more then."""
 KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
+REPORTED = "That is what somebody else says: nothing is proposed. To order it, say it as your own words."
 NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
     "requests with nightshift approve or deny. Nothing was done. Ask for one thing by its name, or: which mode are you in"
@@ -130,6 +132,8 @@ class SemanticAgent:
         reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
+        if refusal is None and reading.is_reported and reading.orders_change:
+            return reading.remarked(Answer(REPORTED, AnswerKind.REFUSED, MODE, "hold"))
         if refusal is not None:
             answer = self._of_elsewhere(sentence, words, read_inventory(self._gate), english=False) or refusal
         else:
@@ -219,6 +223,8 @@ class SemanticAgent:
                 trusted=trusted,
                 listener=listener,
             )
+        if (same := about_spared(scope, read)) is not None:
+            return self._answer_whole(same, inventory, read, trusted=trusted, listener=listener)
         answer = self._answer_whole(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
         request = QuestionRequest(answer.intent, words, scope.spared)
         turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), trusted, sources=list(answer.sources))
@@ -243,6 +249,12 @@ class SemanticAgent:
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             other_order = order_beside(words, read) if order.kind is OrderKind.HOLD else ""
             return self._without_proposal(order, words, names, inventory, other_order, trusted=trusted, listener=listener)
+        if order.kind is OrderKind.SERVED and (odd := number_without_thing(names)):
+            return question_back(
+                QuestionRequest(order.change, words, names),
+                f"No job and no node here is {odd}: which is meant? Nothing is proposed.",
+                (),
+            )
         besides = orders_besides(words, order.change, read) if order.kind is OrderKind.SERVED else []
         if order.kind is OrderKind.SERVED:
             ordered = ordered_names(words, names, order.change, read)

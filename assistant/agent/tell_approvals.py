@@ -15,9 +15,16 @@ UNDO_H = 168.0
 """How far back changes are looked at for one that may be taken back."""
 MOST_UNDONE = 3
 _REFUSES = re.compile(
-    r"\b(?:refus|den(?:y|ied)|reject|declin|disallow|turn (?:it |that |this )?down|not|don'?t|no|never|veto)", re.IGNORECASE
+    r"\b(?:refus|den(?:y|ied)|reject|declin|disallow|turn (?:it |that |this )?down|not|don'?t|no|never|veto|cancel|drop|withdraw"
+    r"|revoke|remove|delete|dismiss|discard|scrap|kill|stop|close|throw)",
+    re.IGNORECASE,
 )
 """Words by which a sentence about an approval means a no."""
+_NOT_YET = re.compile(
+    r"(?:\bnot|n'?t)\b.{0,60}\b(?:yet|now|right away|today|tonight)\b|\b(?:hold off|wait(?: with)?|for now|until|before)\b",
+    re.IGNORECASE,
+)
+"""Words by which an approval is to be left as it is: neither a yes nor a no."""
 _NAMES_IT = re.compile(
     r"\b(?:approv|allow|permit|grant|confirm|den(?:y|ied)|refus|reject|declin|accept|veto|change|request|propos|sign|consent)", re.I
 )
@@ -38,12 +45,20 @@ def approve(turn: QuestionTurn) -> Iterator[str]:
         yield "Nothing was asked in this conversation that a yes or no could be for; nothing is allowed or changed."
         yield from _waiting_told(rows, mark)
         return
+    if _NOT_YET.search(turn.request.question):
+        yield "Understood: nothing is allowed or refused, and it goes on waiting until somebody answers it or it expires."
+        yield from _waiting_told([row for row in rows if row["approval"] in numbers] or rows, mark)
+        return
+    strange = [number for number in numbers if number not in [row["approval"] for row in rows]]
+    if strange and len(strange) == len(numbers):
+        yield f"Approval {', '.join(map(str, strange))} does not wait {mark}; nothing is allowed or refused."
+        yield from _waiting_told(rows, mark)
+        return
     yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
     if not rows:
         yield f"Nothing waits for an answer now {mark}."
-    for number in numbers:
-        if number not in [row["approval"] for row in rows]:
-            yield f"Approval {number} does not wait {mark}."
+    for number in strange:
+        yield f"Approval {number} does not wait {mark}."
     rows_meant = [row for row in rows if row["approval"] in numbers]
     for row in rows_meant or (rows if len(rows) == 1 and not numbers else ()):
         # its card stands below the answer, and is where a person answers
