@@ -1,4 +1,4 @@
-"""Orders that are doubted, put off, or about something that is not there propose nothing; a number is asked about, never guessed."""
+"""Orders that are doubted, put off, or about what is not there propose nothing; a number is asked about, never guessed."""
 
 from __future__ import annotations
 
