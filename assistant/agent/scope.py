@@ -107,10 +107,10 @@ def about_spared(scope: OrderScope, read: Reader) -> str | None:
 
     `do not cancel 4830, restart it`: `it` is 4830, and is not left out of the restart.
     """
-    things = scope.spared.jobs or scope.spared.nodes
-    if len(things) != 1 or names_in(read(scope.order)[0]):
+    left_alone = scope.spared.jobs or scope.spared.nodes
+    if len(left_alone) != 1 or names_in(read(scope.order)[0]):
         return None
-    text, count = re.subn(r"\b(?:it|that|this|that one|this one)\b", things[0], scope.order, count=1, flags=re.IGNORECASE)
+    text, count = re.subn(r"\b(?:it|that|this|that one|this one)\b", left_alone[0], scope.order, count=1, flags=re.IGNORECASE)
     return text if count else None
 
 

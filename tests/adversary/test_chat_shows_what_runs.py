@@ -181,7 +181,7 @@ def test_a_change_that_is_allowed_at_once_is_told_as_it_is_stored_and_ran(scene:
     answer = SemanticAgent(gate, engine.clock).ask("cordon node03")
     call = next(one for one in reversed(engine.store.calls()) if one.tool == "cordon_node")
     assert call.status is CallStatus.DONE
-    assert f"Done, after a person said yes: {call.preview}" in answer.text
+    assert f"Done, after {ALICE} said yes: {call.preview}" in answer.text
     assert PENDING_TAG not in answer.text
     assert [one.digest for one in answer.proposals] == [call.digest[:SHORT_DIGEST]]
 
