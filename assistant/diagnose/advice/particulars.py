@@ -330,9 +330,9 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
     if cited is not None and diagnosis.reason == "permission_error" and (refusal := system_refusal(cited)):
         return refusal
-    place = native_place(cited, facts) if cited is not None and diagnosis.reason in _OF_MESSAGES | _ASKS else None
-    if place is not None and place.complaint:
-        return place.sentence
+    native = native_place(cited, facts) if cited is not None and diagnosis.reason in _OF_MESSAGES | _ASKS else None
+    if native is not None and native.complaint:
+        return native.sentence
     asks = cited is not None and diagnosis.reason in _ASKS and diagnosis.action is Action.FIX_AND_RESUBMIT
     if cited is not None and asks and (demanded := demand_of(cited, facts)):
         return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
