@@ -129,12 +129,12 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
         it: The kind of thing that was spoken of last, for `it` and `that`.
     """
     text = renounced(plain_text(sentence))
-    spoken, whole = without_interjections(text), _read(text, it)
-    if spoken == text:
-        return whole
-    reading = _read(spoken, it)
+    order_text, full_reading = without_interjections(text), _read(text, it)
+    if order_text == text:
+        return full_reading
+    reading = _read(order_text, it)
     says_little = reading.kind in (OrderKind.OPEN, OrderKind.STATEMENT)
-    return whole if says_little and whole.kind is OrderKind.HOLD else reading
+    return full_reading if says_little and full_reading.kind is OrderKind.HOLD else reading
 
 
 def _read(text: str, it: str) -> OrderReading:
