@@ -52,7 +52,7 @@ def put_before_person(
             arguments,
             "",
             None,
-            f"nothing is proposed, because the text was piped in, or was not all read as an order of yours.{by_hand}",
+            f"nothing is proposed of piped text, or of words that were not all read as an order of yours.{by_hand}",
         )
     try:
         find_tool(tool).checked(arguments)

@@ -24,7 +24,7 @@ from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
 
 CASES = Path(__file__).parents[1] / "cases" / "agent"
-DATA = tomllib.loads((CASES / "scope.toml").read_text(encoding="utf-8"))
+DATA = tomllib.loads((CASES.parent / "agent_scope.toml").read_text(encoding="utf-8"))
 KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4821": "llm-7b", "4830": "llm-13b", "4831": "eval-suite", "4822": "sft-chat"},
     users=frozenset({"alice", "dave"}),
