@@ -46,7 +46,7 @@ class UnevenBatches(NamedTuple):
     places: Mapping[int, int]
     """The line that says it, by rank."""
     stands_there: bool
-    """Whether the job stands where those with fewer have left the epoch."""
+    """Whether those with fewer have left the epoch, by what they alone wrote behind their last batch, and the job stands there."""
 
     @property
     def least(self) -> int:
@@ -63,6 +63,7 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
     counts: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     places: dict[tuple[str, int], int] = {}
     reached: dict[int, list[int]] = defaultdict(list)
+    behind: dict[int, set[str]] = defaultdict(set)
     for rank, lines in texts.items():
         for number, line in enumerate(lines, 1):
             for form, count in _counts_in(line[:MOST_LINE]):
@@ -70,6 +71,9 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
                 places.setdefault((form, rank), number)
             if (match := _PROGRESS.search(line[:MOST_LINE])) is not None and not _NOT_TRAINING.search(line[:MOST_LINE]):
                 reached[rank].append(int(match[1]))
+                behind[rank].clear()
+            else:
+                behind[rank].add(_masked(line[:MOST_LINE]))
     for form, by_rank in counts.items():
         if len(texts) < 2 or set(by_rank) != set(texts) or any(len(values) != 1 for values in by_rank.values()):
             continue  # what differs within one rank is a counter
@@ -79,7 +83,10 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
         if len(ranks) < 2:
             continue
         ordered = {count: tuple(sorted(ranks[count])) for count in sorted(ranks)}
-        return UnevenBatches(ordered, {rank: places[form, rank] for rank in texts}, _stands_at(min(ranks), reached))
+        fewer = ordered[min(ordered)]
+        written = set().union(*(behind[rank] for rank in texts if rank not in fewer))
+        stands_there = _stands_at(min(ordered), reached) and all(behind[rank] - written for rank in fewer)
+        return UnevenBatches(ordered, {rank: places[form, rank] for rank in texts}, stands_there)
     return None
 
 
