@@ -128,8 +128,8 @@ def trial_start(
             started |= verdict.started
             cut_off &= verdict.cut_off
             trials += _named_commands(plan, trials, verdict.output)
-    shown = "cut off before it showed anything: not known" if cut_off else "not proven"
-    how = f"tried in a sandbox on {node}, and {shown}" if started else "nothing was tried in a sandbox"
+    ending = "cut off before it showed anything: not known" if cut_off else "not proven"
+    how = f"tried in a sandbox on {node}, and {ending}" if started else "nothing was tried in a sandbox"
     note = f"{how}: {'; '.join(verdicts)}"
     digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
     answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}" * started, "submission": digest}

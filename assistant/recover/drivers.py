@@ -212,11 +212,11 @@ def _failed_too(scheduler: Scheduler, waiting: Job, ended: str) -> tuple[tuple[s
     is_whole = any(match["job"] == f"{array}_*" for match in clauses)
     try:
         tasks = [job for job in scheduler.jobs() if array and job.id.startswith(f"{array}_") and job.id != ended]
-        others = [scheduler.job(name) for name in dict.fromkeys(names) if not array or not name.startswith(f"{array}_")]
+        awaited_jobs = [scheduler.job(name) for name in dict.fromkeys(names) if not array or not name.startswith(f"{array}_")]
     except (ToolError, Unavailable):
         return (), ()
     failed = {job.id for job in tasks if job.state.ended and job.state is not JobState.COMPLETED and (is_whole or job.id in names)}
-    apart = [job.id for job in others if job.state.ended and job.state is not JobState.COMPLETED]
+    apart = [job.id for job in awaited_jobs if job.state.ended and job.state is not JobState.COMPLETED]
     return tuple(sorted(failed, key=_task_number)), tuple(apart)
 
 

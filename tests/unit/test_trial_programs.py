@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assistant.recover.trial.changes_program import differences, saves_of
-from assistant.recover.trial.deadline_program import LOGGED_STEP, Deadline, work_of
+from assistant.recover.trial.deadline_program import LOGGED_STEP, TrialDeadline, work_of
 from assistant.recover.trial.network_program import interfaces_of
 from assistant.recover.trial.trial import sandbox_text
 
@@ -106,7 +106,7 @@ IDLE, IMPORTS, READS = (0.05, 1000), (0.6, 1000), (0.05, 400_000)
 def test_only_a_trial_that_works_at_its_start_goes_on_beyond_its_time(
     each_second: tuple[float, int], at_start: bool, ends: int
 ) -> None:
-    deadline, second = Deadline(1000.0, 30, 90), 0
+    deadline, second = TrialDeadline(1000.0, 30, 90), 0
     while not deadline.is_over(1000.0 + second, at_start):
         second += 1
         deadline.note(1000.0 + second, (each_second[0] * second / (20 if each_second[0] < 0.5 else 1), each_second[1] * second))
@@ -114,7 +114,7 @@ def test_only_a_trial_that_works_at_its_start_goes_on_beyond_its_time(
 
 
 def test_a_trial_whose_imports_come_to_a_stop_ends_soon() -> None:
-    deadline, second = Deadline(1000.0, 30, 900), 0
+    deadline, second = TrialDeadline(1000.0, 30, 900), 0
     while not deadline.is_over(1000.0 + second, at_start=True):
         second += 1
         deadline.note(1000.0 + second, (float(min(second, 60)), 0))

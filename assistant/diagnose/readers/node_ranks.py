@@ -30,7 +30,7 @@ class NodeRanks:
 
     def __init__(self) -> None:
         self._hosts: dict[int, set[str]] = defaultdict(set)
-        self._given: dict[int, set[str]] = defaultdict(set)
+        self._launcher_hosts: dict[int, set[str]] = defaultdict(set)
         """Those of `_hosts` that the launcher itself says, whatever was asked of it."""
         self._tasks: dict[int, set[str]] = defaultdict(set)
         self._worlds: set[int] = set()
@@ -66,7 +66,7 @@ class NodeRanks:
         for name, number in claims:
             self._hosts[number].add(own)
             if name == GIVEN_BY_RENDEZVOUS:
-                self._given[number].add(own)
+                self._launcher_hosts[number].add(own)
 
     def add_end(self, task: int, host: str) -> None:
         """Note a task whose end srun reported."""
@@ -94,7 +94,7 @@ class NodeRanks:
             rank: Of the whole job.
             per_node: Ranks of each node, where a line says how many.
         """
-        claims = self._given if self._by_rendezvous else self._hosts
+        claims = self._launcher_hosts if self._by_rendezvous else self._hosts
         nodes = _single(claims)
         if len(nodes) != len(claims) or len(set(nodes.values())) != len(nodes):
             return None  # several numbers for one node, or nodes for one number

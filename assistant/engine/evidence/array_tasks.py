@@ -39,9 +39,11 @@ class SiblingComparison(NamedTuple):
     @property
     def sentence(self) -> str:
         """For people."""
-        others = ", ".join(self.sound[:MOST_NAMED]) + (f" and {len(self.sound) - MOST_NAMED} more" if len(self.sound) > 4 else "")
+        sibling_words = ", ".join(self.sound[:MOST_NAMED]) + (
+            f" and {len(self.sound) - MOST_NAMED} more" if len(self.sound) > 4 else ""
+        )
         nodes = ", ".join(self.sound_nodes[:MOST_NAMED])
-        return f"Tasks {', '.join(self.failed)} of the array failed so on {self.node}; {others} ran on {nodes} without it."
+        return f"Tasks {', '.join(self.failed)} of the array failed so on {self.node}; {sibling_words} ran on {nodes} without it."
 
 
 def sibling_comparison(
@@ -113,8 +115,8 @@ def with_sound_siblings(engine: Engine, incident: Incident, diagnosis: Diagnosis
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
     if disk is not None:
         is_crowded = fault is DiskFault.FULL and disk.fine != () and unnamed_disk(fault, own, used) is None
-        seen = DiskFault.CROWDED if is_crowded else fault
-        return restart_elsewhere(engine, incident, diagnosis, (disk.place, node, seen), job, words)
+        disk_fault = DiskFault.CROWDED if is_crowded else fault
+        return restart_elsewhere(engine, incident, diagnosis, (disk.place, node, disk_fault), job, words)
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} a disk that its tasks use {fault} there", node))
     advice = f"Restart on other nodes than {node}: {words} Somebody has to see to its disks (df -h)."
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
@@ -126,9 +128,9 @@ def _faults(engine: Engine, incident: Incident, job: Job) -> dict[str, DiskFault
     for candidate in engine.store.incidents(limit=MOST_INCIDENTS):
         if candidate.id == incident.id or candidate.job is None or not candidate.job.startswith(f"{array}_"):
             continue
-        known = engine.store.diagnosis(candidate.id)
-        if known is not None:
-            faults[candidate.job] = fault_of(" ".join(cited.text for cited in known.root_cause))
+        sibling_diagnosis = engine.store.diagnosis(candidate.id)
+        if sibling_diagnosis is not None:
+            faults[candidate.job] = fault_of(" ".join(cited.text for cited in sibling_diagnosis.root_cause))
     return faults
 
 

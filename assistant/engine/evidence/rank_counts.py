@@ -63,7 +63,7 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
     counts: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     places: dict[tuple[str, int], int] = {}
     reached: dict[int, list[int]] = defaultdict(list)
-    behind: dict[int, set[str]] = defaultdict(set)
+    last_lines: dict[int, set[str]] = defaultdict(set)
     for rank, lines in texts.items():
         for number, line in enumerate(lines, 1):
             for form, count in _counts_in(line[:MOST_LINE]):
@@ -71,9 +71,9 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
                 places.setdefault((form, rank), number)
             if (match := _PROGRESS.search(line[:MOST_LINE])) is not None and not _NOT_TRAINING.search(line[:MOST_LINE]):
                 reached[rank].append(int(match[1]))
-                behind[rank].clear()
+                last_lines[rank].clear()
             else:
-                behind[rank].add(_masked(line[:MOST_LINE]))
+                last_lines[rank].add(_masked(line[:MOST_LINE]))
     for form, by_rank in counts.items():
         if len(texts) < 2 or set(by_rank) != set(texts) or any(len(values) != 1 for values in by_rank.values()):
             continue  # what differs within one rank is a counter
@@ -84,8 +84,8 @@ def uneven_batches(texts: Mapping[int, Sequence[str]]) -> UnevenBatches | None:
             continue
         ordered = {count: tuple(sorted(ranks[count])) for count in sorted(ranks)}
         fewer = ordered[min(ordered)]
-        written = set().union(*(behind[rank] for rank in texts if rank not in fewer))
-        stands_there = _stands_at(min(ordered), reached) and all(behind[rank] - written for rank in fewer)
+        written = set().union(*(last_lines[rank] for rank in texts if rank not in fewer))
+        stands_there = _stands_at(min(ordered), reached) and all(last_lines[rank] - written for rank in fewer)
         return UnevenBatches(ordered, {rank: places[form, rank] for rank in texts}, stands_there)
     return None
 
@@ -140,8 +140,8 @@ def with_uneven_batches(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:4])) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
-    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+    rank_words = ", ".join(map(str, ranks[:4])) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+    return f"rank{'s' * (len(ranks) > 1)} {rank_words}"
 
 
 def _files_of_ranks(job: Job) -> dict[int, tuple[Path, int]]:

@@ -23,7 +23,7 @@ Work = Tuple[float, int]
 """Seconds of processor time, and bytes read."""
 
 
-class Deadline:
+class TrialDeadline:
     """The end of a trial, which moves while the trial is still at its start."""
 
     def __init__(self, begin: float, seconds: float, longest: float) -> None:

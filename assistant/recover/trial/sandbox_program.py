@@ -30,7 +30,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from assistant.recover.trial.changes_program import differences, is_whiteout, saves_of
-from assistant.recover.trial.deadline_program import LOGGED_STEP, SPAN_S, Deadline, work_of
+from assistant.recover.trial.deadline_program import LOGGED_STEP, SPAN_S, TrialDeadline, work_of
 from assistant.recover.trial.network_program import add_interfaces, interfaces_of, switch_on
 
 Request = Dict[str, Any]
@@ -373,7 +373,7 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
     os.close(writer)
     head, tail, ended, saved_at = b"", b"", None, None  # type: bytes, bytes, Optional[int], Optional[float]
     is_open, at_start, cpu_seconds, worked_at = True, True, 0.0, begin
-    deadline = Deadline(begin, request["seconds"], request["longest"])
+    deadline = TrialDeadline(begin, request["seconds"], request["longest"])
     while ended is None and not deadline.is_over(time.time(), at_start):
         ready, _, _ = select.select([watch.number] + ([reader] if is_open else []), [], [], 0.2)
         if watch.number in ready:
