@@ -29,9 +29,11 @@ from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.source.settings import repeat_problem
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
 from assistant.recover.trial.trial import (
+    LONGEST_S,
     TrialVerdict,
     TrialWay,
     judge_trial,
+    longest_s,
     removed_besides,
     spec_digest,
     trial_answer,
@@ -51,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 TRIAL_S = 90
 """How long a script may run in the sandbox: to load a checkpoint and to log some steps behind it."""
-LONGEST_S = 900
 SANDBOX_OUTPUT = "its output in the sandbox"
 
 
@@ -75,8 +76,8 @@ def trial_start(
     """Start a job's script once in a sandbox on an idle node, with its owner's rights, to see which checkpoint it loads.
 
     In the sandbox every file system is read-only below an overlay in memory, and there is no network: what the script saves and
-    deletes is seen and never happens. It ends with the first save, or when its time is over. `proven` holds where it went on from
-    the checkpoint that a restart would choose.
+    deletes is seen and never happens. It ends with the first save, or when its time is over; three times as long, 900 s at most,
+    while it is still at its imports. `proven` holds where it went on from the checkpoint that a restart would choose.
 
     Args:
         job: Scheduler job id of the attempt that failed.
@@ -92,6 +93,7 @@ def trial_start(
     context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
     refuted = started = False
+    cut_off = True
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
         trials = list(plan.trials)
         for planned in trials:
@@ -124,8 +126,10 @@ def trial_start(
             verdicts.append(f"{planned.label}{submission}: {verdict.note}")
             refuted |= verdict.refuted and planned.command is None
             started |= verdict.started
+            cut_off &= verdict.cut_off
             trials += _named_commands(plan, trials, verdict.output)
-    how = f"tried in a sandbox on {node}, and not proven" if started else "nothing was tried in a sandbox"
+    ending = "cut off before it showed anything: not known" if cut_off else "not proven"
+    how = f"tried in a sandbox on {node}, and {ending}" if started else "nothing was tried in a sandbox"
     note = f"{how}: {'; '.join(verdicts)}"
     digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
     answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}" * started, "submission": digest}
@@ -155,9 +159,10 @@ def would_try(
     node = _idle_node(context, plan.job, exclude or ())
     ways = "; ".join(trial.label for trial in plan.trials)
     times = "once" if len(plan.trials) == 1 else f"{len(plan.trials)} times at most"
+    times += f", for up to {seconds} s ({longest_s(seconds)} s while it still imports)"
     note = (
-        f"its script runs on {node} with the rights of {plan.job.user}, {times}, for up to {seconds} s: {ways}; file systems are "
-        "read-only below an overlay in memory, there is no network, and nothing of it stays"
+        f"its script runs on {node} with the rights of {plan.job.user}, {times}: {ways}; file systems are read-only below an "
+        "overlay in memory, there is no network, and nothing of it stays"
     )
     commands: tuple[str, ...] = (_trial_line(plan, node, seconds),)
     if isinstance(context.scheduler, Reserves):
@@ -169,7 +174,7 @@ def would_try(
 
 def _longest_s(plan: _Plan, seconds: int) -> int:
     commands = sum(trial.command is not None for trial in plan.trials) + _may_name(plan)
-    return (len(plan.trials) + _may_name(plan)) * (seconds + 60) + commands * (COMMAND_S + 60)
+    return (len(plan.trials) + _may_name(plan)) * (longest_s(seconds) + 60) + commands * (longest_s(COMMAND_S) + 60)
 
 
 def _reservation(context: Context) -> str:
@@ -258,7 +263,7 @@ def _recorded_way(context: Context, plan: _Plan, trial: TrialWay, node: str) -> 
         folder=Path(plan.checkpoint.path).parent,
         python=tuple(context.commands.get("python3", ("python3",))),
     )
-    reply = context.transport.run([node], command, timeout_s=COMMAND_S + 60)[node]
+    reply = context.transport.run([node], command, timeout_s=longest_s(COMMAND_S) + 60)[node]
     submission = recorded_submission(plan.job, trial.command, reply)
     logger.info("trial job=%s node=%s command=%r: %s", plan.job.id, node, " ".join(trial.command.words), submission)
     if isinstance(submission, str):
@@ -273,17 +278,20 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
     """Run the script once in the sandbox with one way to resume, and judge where it went on from."""
     own_spec = plan.job.spec or plan.spec
     config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None
-    spec = plan_restart(
-        plan.job,
-        own_spec,
-        plan.checkpoint,
-        attempt=attempt_of(own_spec) + 1,
-        tag="",
-        resume=trial.argument,
-        variable=trial.variable,
-        config=config.words if config is not None else (),
-        arguments=trial.arguments,
-    )
+    try:
+        spec = plan_restart(
+            plan.job,
+            own_spec,
+            plan.checkpoint,
+            attempt=attempt_of(own_spec) + 1,
+            tag="",
+            resume=trial.argument,
+            variable=trial.variable,
+            config=config.words if config is not None else (),
+            arguments=trial.arguments,
+        )
+    except ToolError as error:
+        return TrialVerdict(False, str(error), started=False)  # of this way alone: another one may be tried
     way = trial.way("a trial") if plan.way.means in OPEN or trial.bound else plan.way
     led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
@@ -302,7 +310,7 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
         seconds=seconds,
         python=tuple(context.commands.get("python3", ("python3",))),
     )
-    reply = context.transport.run([node], command, timeout_s=seconds + 60)[node]
+    reply = context.transport.run([node], command, timeout_s=longest_s(seconds) + 60)[node]
     answer = trial_answer(reply)
     verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
     lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and (trial.variable or trial.bound) else ""

@@ -16,6 +16,7 @@ from assistant.diagnose.verdict import judge
 from assistant.diagnose.weighing.rivals import Opinion
 from assistant.engine import reconciliation, retry_policy
 from assistant.engine.evidence import with_cluster_evidence
+from assistant.engine.evidence.array_tasks import reconsidered
 from assistant.engine.gather import (
     gather,
     in_spite_of_its_end,
@@ -390,7 +391,8 @@ class Engine:
         return True
 
     def _planned(self, incident: Incident, by: str | None) -> bool:
-        diagnosis, job = self._diagnosis(incident), self._job(incident.job)
+        job = self._job(incident.job)
+        diagnosis = reconsidered(self, incident, self._diagnosis(incident), job)
         if settled := settlement.settled_elsewhere(self, incident, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
@@ -423,11 +425,8 @@ class Engine:
         if playbook is None:
             self._escalate(incident, why)
             return False
-        waits = (
-            retry_policy.back_off(self.budget(playbook, diagnosis, job), self.clock.now())
-            if by is None and playbook.restarts
-            else ""
-        )
+        budget = self.budget(playbook, diagnosis, job)
+        waits = retry_policy.back_off(budget, self.clock.now()) if by is None and playbook.restarts else ""
         if waits or (shared is not None and playbook.restarts and (waits := self.outages.take_turn(self, shared))):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False

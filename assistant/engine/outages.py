@@ -23,6 +23,7 @@ from assistant.engine.shared_words import left_words, some_names
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import task_line
+from assistant.recover.situation import avoided
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -118,6 +119,10 @@ class Outages:
                 if not _ended(engine, incident):
                     self._probe(engine, incident)
             return [engine.store.incident(incident.id) for incident in standing]
+
+    def forget(self, incident: int) -> None:
+        """Read the failure of an incident anew the next time: its diagnosis is another one."""
+        self._read.pop(incident, None)
 
     def turn(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Turn:
         """Return how a diagnosed incident is treated: it waits for others or for the cause, goes on, or is left to a person."""
@@ -462,9 +467,8 @@ def _job(engine: Engine, job_id: str) -> Job | None:
 def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
     """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
     jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
-    nodes = {
-        node for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None for node in cause.faulty_nodes
-    }
+    causes = [cause for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None]
+    nodes = {node for cause in causes for node in (*cause.faulty_nodes, *avoided(cause))}
     line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
     return f"to start again as they were: {line}; " if line else ""
 

@@ -184,16 +184,51 @@ def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "", *,
     names = ", ".join(f"{dependent.id} ({dependent.name} of {dependent.user})" for dependent in waiting[:_MOST_TOLD])
     more = f" and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
     waiting_id = waiting[0].id
+    together, apart = _failed_too(scheduler, waiting[0], ended) if not finished else ((), ())
     try:
         to = "" if finished else successor or "NEW"
-        remedy = "; ".join(scheduler.command_lines("move_dependent", waiting_id, ended, to))
+        lines = scheduler.command_lines("move_dependent", waiting_id, ended, to)
+        remedy = "; ".join(_without_parts(line, together) for line in lines) if not successor else "; ".join(lines)
     except (ToolError, Unavailable) as error:
         remedy = f"let it wait for {successor or 'the job with which the run goes on'} ({error})"
     if finished:
         remedy = f"its work is done: {remedy} lets it begin where it needs no more than that, scancel {waiting_id} takes it back"
     elif not successor:
-        remedy = f"once the run goes on as job NEW, {remedy}, or scancel {waiting_id} where it is not wanted any more"
+        run = f"the tasks {', '.join(sorted((ended, *together), key=_task_number))} go" if together else "the run goes"
+        remedy = f"once {run} on as job NEW, {remedy}, or scancel {waiting_id} where it is not wanted any more"
+    if also := (*together, *apart) if successor else apart:
+        remedy += f"; it waits for {', '.join(also)} as well, which failed too: put the job with which that goes on in its place"
     return f"; {names}{more} wait for job {ended} to end well and never begin as they are: {remedy}"
+
+
+def _failed_too(scheduler: Scheduler, waiting: Job, ended: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which other jobs have failed that a job waits for to end well: tasks of the same array, then all others.
+
+    What waits for a whole array waits for each of its tasks.
+    """
+    array = ended.partition("_")[0] if "_" in ended else ""
+    clauses = [match for match in _CLAUSE.finditer(waiting.dependency) if match["kind"] in _ENDS_WELL]
+    names = [match["job"] for match in clauses if match["job"] != ended and "*" not in match["job"]]
+    is_whole = any(match["job"] == f"{array}_*" for match in clauses)
+    try:
+        tasks = [job for job in scheduler.jobs() if array and job.id.startswith(f"{array}_") and job.id != ended]
+        awaited_jobs = [scheduler.job(name) for name in dict.fromkeys(names) if not array or not name.startswith(f"{array}_")]
+    except (ToolError, Unavailable):
+        return (), ()
+    failed = {job.id for job in tasks if job.state.ended and job.state is not JobState.COMPLETED and (is_whole or job.id in names)}
+    apart = [job.id for job in awaited_jobs if job.state.ended and job.state is not JobState.COMPLETED]
+    return tuple(sorted(failed, key=_task_number)), tuple(apart)
+
+
+def _task_number(job_id: str) -> tuple[int, str]:
+    return _number(job_id.partition("_")[2]), job_id
+
+
+def _without_parts(line: str, failed: Sequence[str]) -> str:
+    """Return a command that moves a dependency without the parts that wait for jobs to end well which have failed for good."""
+    head, mark, dependency = line.partition("Dependency=")
+    parts = [part for part in dependency.split(",") if not any(part == f"{kind}:{job}" for kind in _ENDS_WELL for job in failed)]
+    return f"{head}{mark}{','.join(parts)}"
 
 
 def _number(job_id: str) -> int:

@@ -13,6 +13,10 @@ STEP = "NIGHTSHIFT_STEP"
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
 HANDED_ON = re.compile(r"^\s*(?:exec\s+)?[\w./$\"{}-]+\s[^;|&<>#]*\"\$@\"\s*$")
 """A command that ends with the arguments of the script: `exec ./launch.sh "$@"`."""
+OWN_PROGRAM = re.compile(r"^\s*(?:exec\s+)?\.{0,2}/?[\w.-]*/[\w./-]+(?:\s+[\w.,:=/@%+-]+)*\s*$")
+"""A line that is one command of the owner's own, and nothing else: `./train.sh --steps 600`."""
+SETS_UP = re.compile(r"^\s*(?:cd|export|set|source|\.|module|ulimit|umask|mkdir|echo|date|hostname|unset|\w+=\S*)(?:\s|$)")
+"""A line that starts nothing that trains."""
 SHELL_TEXT = re.compile(
     r"\b(?:ba|da|k|z)?sh(?:\s+-\w+)*?\s+-\w*c\s+(?:'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\")"
     r"(?=\s*(?:$|[|&;>#]|[12]>)|[ \t]*\n)",
@@ -33,6 +37,7 @@ def with_arguments(script: str) -> str:
         return script
     launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
     launches = launches or [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and HANDED_ON.search(line)]
+    launches = launches or _only_command(lines)
     inside = _with_arguments_inside(script, sum(map(len, lines[: launches[-1]])), len(lines[launches[-1]])) if launches else None
     if inside is not None:
         return inside
@@ -45,6 +50,16 @@ def with_arguments(script: str) -> str:
     body, tail = _launch_part(line)
     lines[place] = f"{body.rstrip()} ${{{ARGS}:-}}{' ' + tail if tail else ''}{lines[place][len(line) :]}"
     return "".join(lines)
+
+
+def _only_command(lines: Sequence[str]) -> list[int]:
+    """Return the one line of a script that starts something, where that is a program of the owner's own; nothing of any other.
+
+    Whether that program hands its arguments on is for its caller to prove; a script with directives of ours has none who does.
+    """
+    code = [n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#") and not SETS_UP.match(line)]
+    is_directed = any(line.startswith("#NIGHTSHIFT") for line in lines)
+    return code if len(code) == 1 and OWN_PROGRAM.match(lines[code[0]]) and not is_directed else []
 
 
 def _with_arguments_inside(script: str, start: int, length: int) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine.evidence.file_systems import paths_used
-from assistant.engine.evidence.storage import _kept_paths, _sources
+from assistant.engine.evidence.storage import _kept_paths, sources_of
 from assistant.ports import Reply
 from assistant.records import IncidentState, Job, JobSpec, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -261,7 +261,7 @@ def test_what_a_programs_own_settings_name_is_used(tmp_path: Path) -> None:
     )
     spec = JobSpec("z3", "#!/bin/bash\nsrun python train.py\n", work_dir=tmp_path)
     job = Job("7", "z3", "", JobState.FAILED, "train", ("node01",), None, tmp_path, None, None, None, 1, None, spec=spec)
-    assert "/scratch" in paths_used(job, (), _sources(job))
+    assert "/scratch" in paths_used(job, (), sources_of(job))
 
 
 @pytest.mark.parametrize(

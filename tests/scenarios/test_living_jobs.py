@@ -194,3 +194,22 @@ def test_a_question_is_answered_by_the_owner_who_submits_the_run_again(
     assert (after.state is IncidentState.CLOSED) is closed, after.note
     assert after.note.startswith(ANSWERED) is closed
     assert (incident.note in after.note) or not closed
+
+
+@pytest.mark.parametrize(
+    ("second", "proven"), [(SimulatedRun(steps=1000), True), (SimulatedRun(launch_s=9000.0), False)], ids=["steps", "loads"]
+)
+def test_a_run_that_was_submitted_again_is_not_yet_proven_before_its_first_step(
+    tmp_path: Path, second: SimulatedRun, *, proven: bool
+) -> None:
+    scene, folder = Scene(tmp_path), tmp_path / "checkpoints"
+    first = SimulatedRun(fails_at=50, lines=ECC)
+    scene.cluster.plan("llm", replace(first, checkpoints=folder), replace(second, checkpoints=folder))
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(70)
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(30)
+    (incident,) = scene.watch(300)
+    assert (incident.state, scene.cluster.changes) == (IncidentState.CLOSED, ["submit 1", "submit 2"])
+    assert incident.note.startswith(ANSWERED)
+    assert ("not yet proven" in incident.note) is not proven, incident.note

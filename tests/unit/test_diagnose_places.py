@@ -311,3 +311,41 @@ def test_process_and_thread_of_nccl_are_no_task_and_its_host_counts() -> None:
 def test_a_host_and_a_task_of_srun_before_a_line_still_count() -> None:
     streams = Streams(NCCL_LINES)
     assert (streams.body("3: node-b17: loss 2.1").task, streams.body("node-b17: 3: loss 2.1").task) == (3, 3)
+
+
+ENDS = (
+    "srun: error: cn31: task 2: Exited with exit code 1",
+    "srun: error: cn30: tasks 0-1: Terminated",
+    "srun: error: cn31: task 3: Terminated",
+)
+TORCHRUN = ("torchrun --nnodes 2 --nproc_per_node 4 --node_rank $SLURM_NODEID fit.py",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "rank", "node"),
+    [
+        (ENDS, 2, "cn31"),
+        (ENDS, 1, "cn30"),
+        (ENDS, 4, None),
+        (("[rank7]: OSError: [Errno 28] No space left on device", *ENDS), 2, None),
+        (("E0301 torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1)", *ENDS), 2, None),
+        ((ENDS[0], ENDS[2]), 3, None),
+        (("srun: error: cn31: task 1: Exited with exit code 1", "srun: error: cn30: task 0: Terminated"), 1, "cn31"),
+        (("srun: error: cn31: task 1: Exited with exit code 1", "srun: error: cn30: task 0: Terminated"), 0, None),
+        (("cn30: NODE_RANK=0", "cn31: NODE_RANK=1", *TORCHRUN), 6, "cn31"),
+        (("hostname=cn30 SLURM_NODEID=0 WORLD_SIZE=8", "hostname=cn31 SLURM_NODEID=1 WORLD_SIZE=8"), 3, "cn30"),
+        (("hostname=cn30 SLURM_NODEID=0", "hostname=cn31 SLURM_NODEID=1"), 3, None),
+        (("starting node rank 0 on cn30", "starting node rank 1 on cn31", "gpus_per_node=2"), 1, "cn30"),
+        (("cn30: NODE_RANK=0", "cn31: NODE_RANK=1", *TORCHRUN, "--rdzv_backend=c10d"), 6, None),
+        (("host cn30 group_rank=1", "host cn31 group_rank=0", *TORCHRUN, "--rdzv_backend=c10d"), 6, "cn30"),
+        (("cn30: NODE_RANK=0", "cn31: NODE_RANK=0", *TORCHRUN), 1, None),
+    ],
+)  # fmt: skip
+def test_a_rank_that_no_line_places_is_on_the_node_of_its_task_or_of_its_number(
+    texts: tuple[str, ...], rank: int, node: str | None
+) -> None:
+    assert places_of(*texts).host_of(rank=rank, task=None) == node
+
+
+def test_the_rank_of_a_node_is_no_rank() -> None:
+    assert places_of("node rank 5 host=cn31", "gpus_per_node=8").host_of(rank=5, task=None) is None

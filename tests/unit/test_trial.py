@@ -29,6 +29,7 @@ from assistant.recover.trial.trial import (
     TrialAnswer,
     TrialWay,
     judge_trial,
+    longest_s,
     program_text,
     removed_besides,
     spec_digest,
@@ -102,6 +103,25 @@ def test_the_request_holds_the_script_its_owner_and_what_slurm_tells() -> None:
     assert environment["LR"] == "1e-3"
     assert (environment["SLURM_NTASKS"], environment["SLURM_NNODES"], environment["SLURM_JOB_NODELIST"]) == ("4", "2", "n[1-2]")
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+
+
+def test_a_trial_may_take_longer_than_it_was_given_up_to_a_cap() -> None:
+    assert request_of()["longest"] == 270
+    assert [longest_s(seconds) for seconds in (20, 400, 900)] == [60, 900, 900]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        TrialAnswer("", None, 270.0, cpu_seconds=41.0),
+        TrialAnswer("", None, 90.0, ("/w/ckpt/step_40/a",), (), (), ("reading the model\n",)),
+    ],
+)
+def test_a_trial_that_was_cut_off_leaves_it_open_whether_the_script_goes_on(answer: TrialAnswer) -> None:
+    verdict = judge_trial(answer, checkpoint(40), inventory_of(20, 40, 60, 80))
+    assert (verdict.proven, verdict.refuted, verdict.cut_off) == (False, False, True)
+    assert f"cut off after {answer.seconds:.0f} s" in verdict.note
+    assert "not known" in verdict.note
 
 
 def test_a_script_that_does_not_fit_into_a_command_is_refused() -> None:

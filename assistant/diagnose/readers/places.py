@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import NamedTuple
 
+from assistant.diagnose.readers.node_ranks import NodeRanks
 from assistant.diagnose.readers.streams import NumberedLine, ProcessExit, Streams, TaskExit, expand, host_like, numbers
 from assistant.logs.lines import Line
 
@@ -55,6 +56,7 @@ class Places:
         """Whether the scheduler's own list of the job's nodes was read, so that no other node is of the job."""
         self.own_exit: str | None = None
         """The only host whose task ended by itself with an exit code, as srun reports it."""
+        self.node_ranks = NodeRanks()
         self._ranks: dict[int, dict[str, int]] = defaultdict(dict)
         self._tasks: dict[int, dict[str, int]] = defaultdict(dict)
         self._gpus: dict[int, int] = {}
@@ -134,7 +136,7 @@ class Places:
         """Return the node where a rank or a Slurm task ran, None where that is not known or contradictory."""
         if rank is not None:
             claims = self._current(self._ranks.get(rank, {}))
-            return self._agreed(claims) if claims else self._reckoned(rank)
+            return self._agreed(claims) if claims else self._reckoned(rank) or self._numbered(rank)
         return self._agreed(self._current(self._tasks.get(task, {}))) if task is not None else None
 
     def gpu_of(self, rank: int) -> int | None:
@@ -206,6 +208,12 @@ class Places:
             return None
         host = self._agreed(self._current(self._tasks.get(rank // self.per_node, {})))
         return host if host is not None and host == self.own_exit else None
+
+    def _numbered(self, rank: int) -> str | None:
+        """Return the node of a rank by the number of its node, or by its task."""
+        by_task = self.node_ranks.host_of_task(rank, self.highest_rank, self.own_exit)
+        host = by_task or self.node_ranks.host_of(rank, self.per_node)
+        return self._agreed([host]) if host is not None and not self.foreign(host) else None
 
     def _block(self) -> int | None:
         """Return how many consecutive ranks each node holds, None where that is not proven."""
@@ -345,7 +353,10 @@ _NCCL = re.compile(r"(?:^|[> ])([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,18})\] ")
 _NCCL_RANK = re.compile(r"\brank (\d{1,9}) nranks (\d{1,9})(?: cudaDev (\d{1,4}))?(?:.{0,24} busId ([0-9a-f]{1,12}))?")
 _NCCL_OWN = re.compile(r"(?<![\d.])(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})<0>")
 _MARKED = re.compile(r"^\[rank(\d{1,9})\]")
-_RANK = re.compile(r"(?<!local[ _-])(?<!local)(?<![A-Za-z_-])(?:[Gg]lobal[ _-]?)?[Rr](?:ank|ANK)[ =:#]{0,3}(\d{1,9})\b")
+_RANK = re.compile(
+    r"(?<!local[ _-])(?<!local)(?<!node )(?<!Node )(?<!group )(?<![A-Za-z_-])"
+    r"(?:[Gg]lobal[ _-]?)?[Rr](?:ank|ANK)[ =:#]{0,3}(\d{1,9})\b"
+)
 _LOCAL = re.compile(r"[Ll]ocal[ _-]?rank[ =:#]{0,3}(\d{1,4})\b", re.IGNORECASE)
 _HOST_KEY = re.compile(
     r"\b(?:host(?:name)?|node(?:[ _-]?name)?|NodeName)\b[ \"']{0,2}[=:| ][ \"']{0,3}([A-Za-z][\w.-]*\w)", re.IGNORECASE
@@ -398,6 +409,7 @@ def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence
     for report in tasks:
         for task in report.tasks:
             places.add_task(task, report.host, report.line)
+            places.node_ranks.add_end(task, report.host)
     ended = {report.host for report in tasks if report.how.startswith("Exited with")}
     places.own_exit = ended.pop() if len(ended) == 1 else None
     places.settle()
@@ -426,6 +438,7 @@ def _read_line(text: str, number: int, streams: Streams, places: Places) -> None
         for host in expand(match.group(1)):
             places.name(host)
         places.complete = places.complete or _WHOLE_LIST.search(text) is not None
+    places.node_ranks.read(text, _host_in(text, streams) if NodeRanks.may_name(text) else None)
     _read_mark(text, number, streams, places)
 
 

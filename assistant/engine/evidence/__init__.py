@@ -3,8 +3,8 @@
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
 What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
 `checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `ended_helpers`, `moved_servers`,
-`own_servers` and `resource_holders`; why its loss went off: `loss_divergence`; its script, settings and edits: `job_sources` and
-`edited_files`.
+`own_servers`, `resource_holders` and, by the other tasks of an array, `array_tasks`; why its loss went off: `loss_divergence`;
+why its ranks wait for one another: `rank_counts`; its script, settings and edits: `job_sources` and `edited_files`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
         loss_divergence,
         missing_data,
         node_faults,
+        rank_counts,
         remote_hosts,
         resource_holders,
         storage,
@@ -64,6 +65,7 @@ def with_cluster_evidence(engine: Engine, incident: Incident, diagnosis: Diagnos
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
+        diagnosis = rank_counts.with_uneven_batches(diagnosis, job)
         diagnosis = job_sources.with_time_limit(job_sources.with_rate_setting(diagnosis, job), job)
         diagnosis = job_sources.with_deliberate_exit(diagnosis, job)
         diagnosis = job_sources.with_memory_phase(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

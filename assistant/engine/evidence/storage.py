@@ -130,11 +130,9 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
         if (restart := with_file_back(diagnosis, rows, job)) is not None:
             return restart
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
-        return _with_crowded(
-            engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
-        )
+        return _with_crowded(engine, incident, diagnosis, job, all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths)
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
-        return _restart_elsewhere(engine, incident, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
+        return restart_elsewhere(engine, incident, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
     return _without_restart(diagnosis, words) if states and still_read_only(states[0], error) else diagnosis
 
 
@@ -266,9 +264,9 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
         return diagnosis
     first = [place.node for place in diagnosis.where if place.node in job.nodes]
     nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
-    states = _all_states(engine, incident, nodes)
+    states = all_states(engine, incident, nodes)
     kept_paths = _kept_paths(engine, job)
-    used = paths_used(job, map(str, kept_paths), _sources(job))
+    used = paths_used(job, map(str, kept_paths), sources_of(job))
     if fault is None and not _QUOTA.search(error):
         full = unnamed_disk(DiskFault.FULL, states, used)
         if full is None:
@@ -294,7 +292,7 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     stays = bool(kept_paths) and not any(mount_of(str(path), mounts) == disk.place for path in kept_paths)
     alone = len(disk.nodes) == 1 and len(disk.fine) + 1 == len(nodes)
     if alone and ((disk.local and stays) or (not disk.local and disk.fine and fault is not DiskFault.FULL)):
-        return _restart_elsewhere(engine, incident, diagnosis, (disk.place, disk.nodes[0], fault), job, sentence)
+        return restart_elsewhere(engine, incident, diagnosis, (disk.place, disk.nodes[0], fault), job, sentence)
     if not disk.local and fault is DiskFault.SILENT and not alone:
         whereabouts = (*diagnosis.where, Whereabouts(f"{AWAY} {disk.place}"))
         advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {sentence}"
@@ -302,7 +300,7 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     return _without_restart(diagnosis, sentence) if fault is not DiskFault.FULL else diagnosis
 
 
-def _all_states(engine: Engine, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+def all_states(engine: Engine, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Return what nodes say of all their file systems; empty where none answered."""
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": list(nodes)}) or {}
     return answer.get("states") or ()
@@ -330,9 +328,9 @@ def _with_crowded(
     """
     answered = {str(state["node"]) for state in states}
     peers = [name for name in comparable_nodes(nodes_of_cluster(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
-    rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
+    rows = [*states, *(all_states(engine, incident, peers) if peers else ())]
     paths = _kept_paths(engine, job)
-    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)], _sources(job)))
+    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)], sources_of(job)))
     if disk is None:
         return diagnosis
     (node,) = disk.nodes
@@ -342,7 +340,7 @@ def _with_crowded(
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
     apart = not any(path.is_relative_to(disk.place) for path in paths)
     moved = (
-        _restart_elsewhere(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
+        restart_elsewhere(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
     )
     # where the job stays, people hear which disk it is all the same
     return moved if moved.where != diagnosis.where else replace(moved, advice=located(moved.advice, words))
@@ -375,7 +373,7 @@ def _kept_paths(engine: Engine, job: Job) -> frozenset[Path]:
     return frozenset(path for path in own if path is not None)
 
 
-def _sources(job: Job) -> tuple[str, ...]:
+def sources_of(job: Job) -> tuple[str, ...]:
     """Return the texts of a job's programs and its settings, which may name where it writes; none where they cannot be read."""
     try:
         with reading_as(job.account):
@@ -416,7 +414,7 @@ def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: s
     return own_files(rows, node, place)
 
 
-def _restart_elsewhere(
+def restart_elsewhere(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, words: str
 ) -> Diagnosis:
     """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk.

@@ -49,7 +49,7 @@ def settled_elsewhere(
     """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
 
     Settled is a job that Slurm or somebody queued again, that completed, or whose run goes on as another job that was submitted or
-    begun since, unless this store itself restarted it for the incident.
+    begun since, unless this store itself restarted it for the incident. Of another job that has made no step the words say so.
 
     Args:
         engine: Everything.
@@ -185,11 +185,21 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collect
         if job.ended is not None and successor.submitted is not None and successor.submitted <= job.ended:
             if _fails_alike(engine, incident, job):
                 return ""
-            goes_on = f"goes on as job {successor.id} ({successor.state}), submitted before"
-            return f"settled elsewhere: the run of job {job.id} {goes_on}{waiting}"
+            verb, unproven = ("is to go on", f"; {NOT_PROVEN}") if _awaits_proof(engine, successor) else ("goes on", "")
+            goes_on = f"{verb} as job {successor.id} ({successor.state}), submitted before"
+            return f"settled elsewhere: the run of job {job.id} {goes_on}{unproven}{waiting}"
         submitted = f"submitted the run of job {job.id} again as job {successor.id} ({successor.state})"
-        return f"settled elsewhere: {submitter} {submitted}{waiting}"
+        unproven = f"; {NOT_PROVEN}" if _awaits_proof(engine, successor) else ""
+        return f"settled elsewhere: {submitter} {submitted}{unproven}{waiting}"
     return ""
+
+
+NOT_PROVEN = "not yet proven: it has made no step of its own that was seen, and is watched like any other job"
+
+
+def _awaits_proof(engine: Engine, successor: Job) -> bool:
+    """Tell whether a job that takes a run over has yet to show that it trains: one that only loads may fail, too."""
+    return successor.state is not JobState.COMPLETED and not _makes_steps(engine, successor)
 
 
 def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
@@ -198,7 +208,8 @@ def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
     if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
         return False
     for former in engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_FORMER):
-        if f" goes on as job {job.id} " in former.note and (earlier := engine.store.diagnosis(former.id)) is not None:
+        taken_over = any(f" {verb} on as job {job.id} " in former.note for verb in ("goes", "go"))
+        if taken_over and (earlier := engine.store.diagnosis(former.id)) is not None:
             return (earlier.reason, earlier.action) == (diagnosis.reason, diagnosis.action)
     return False
 

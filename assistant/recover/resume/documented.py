@@ -204,6 +204,8 @@ SCRIPT, LOG = "its script", "its log"
 MOST_COMMANDS = 2
 MOST_WORDS = 8
 QUOTED = re.compile(r"`(?P<tick>[^`\n]{3,200})`|\"(?P<double>[^\"\n]{3,200})\"|'(?P<single>[^'\n]{3,200})'")
+WRAPPED = re.compile(r"--wrap[= ]\s*(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)")
+"""What `sbatch --wrap` submits: it is the run, and submits nothing itself."""
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 BEGINS = re.compile(
     r"(?<![\w/.-])(?:[A-Z_][A-Z0-9_]*=\S+\s+)*(?:make|(?:ba|da)?sh|python3?|(?:\.{1,2}/)?[\w.-]*/?[\w./-]*/[\w.-]+)\s"
@@ -316,6 +318,7 @@ def _lines(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 def _commands_in(line: str) -> Iterator[tuple[str, ...]]:
     """Yield the words of the commands that a line shows; where it quotes several, of those that say themselves that they go on."""
+    line = WRAPPED.sub("", line)
     quoted = [match[match.lastgroup or 0] for match in QUOTED.finditer(line)]
     quoted = [text for text in quoted if BEGINS.match(f"{text} ")]
     if quoted:

@@ -6,10 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.source.declared_settings import UNKNOWN
+from assistant.recover.source.load_calls import LOADS, known_at_run_only
+from assistant.recover.source.trainer_source import TrainerSource
 
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
@@ -236,3 +240,44 @@ def resume_option(programs: Sequence[JobProgram]) -> str:
 def name_without_option(program: JobProgram) -> str:
     """Return the name of a program that names no option by which it might go on; empty where it does."""
     return "" if resume_option((program,)) or program.option(*RESUME_OPTIONS) is not None else program.name
+
+
+OF_DATA = frozenset("np numpy jnp json yaml toml tomllib tomli csv pd pandas cv2 sf librosa soundfile h5py".split())
+"""Libraries that load arrays and texts; no state of accelerate or DeepSpeed is restored by them."""
+
+
+def way_by_own_option(source: TrainerSource) -> ResumeWay | None:
+    """Return what the program's own option says that makes it resume; None where it declares none."""
+    for name in RESUME_OPTIONS:
+        if name in source.options:
+            value = source.options[name]
+            by = f"--{name} of {PurePosixPath(source.path).name}"
+            if value is UNKNOWN:
+                return ResumeWay(ResumeMeans.UNKNOWN, f"{by} holds what only a run can tell")
+            return by_text("" if value is None else str(value), by if value else f"{by}: not given; it")
+    return None
+
+
+def loads_states(program: JobProgram) -> bool:
+    """Tell whether a call that a run comes to loads what only the run tells and may be a state: no array or text of its data."""
+    return any(
+        call.method in LOADS and known_at_run_only(source, call) and call.name.partition(".")[0] not in OF_DATA
+        for source in program.sources
+        for call in source.calls
+    )
+
+
+def way_left_out(program: JobProgram, method: str) -> ResumeWay | None:
+    """Return that a run does not come to the call by which a program restores its training; None where it has no such call.
+
+    `accelerator.load_state(path)` under `if args.resume_from_checkpoint:` is there, and this start leaves it out.
+    """
+    calls = ((source, call) for source in program.sources for call in source.unreached if call.method == method)
+    source, call = next(calls, (None, None))
+    if source is None or call is None or loads_states(program):
+        return None
+    guard = way_by_own_option(source)
+    place = f"{method}() in {PurePosixPath(source.path).name}, line {call.line}"
+    if guard is not None:
+        return guard if guard.means is ResumeMeans.NONE else ResumeWay(ResumeMeans.UNKNOWN, f"{guard.by}, and {place} is left out")
+    return ResumeWay(ResumeMeans.NONE, f"{place} is left out with the arguments that it is given")

@@ -31,8 +31,11 @@ from assistant.recover.resume.means import (
     ResumeMeans,
     ResumeWay,
     by_text,
+    loads_states,
     name_without_option,
     shell_looks_for_newest,
+    way_by_own_option,
+    way_left_out,
 )
 from assistant.recover.resume.pinned_folder import with_pinned_folder
 from assistant.recover.resume.plan import leads_astray
@@ -43,7 +46,6 @@ from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.load_calls import (
-    LOADS,
     PRESENT,
     SAVES,
     TRAINS,
@@ -315,11 +317,13 @@ def _accelerate(program: JobProgram) -> ResumeWay | None:
         for call in source.called("load_state"):
             node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
             call_place = f"load_state() in {file_name(source)}, line {call.line}"
-            guard = _guard(source)
+            guard = way_by_own_option(source)
             if (way := guard or _switched(program, source, call)) is not None:
                 return way
             return ResumeWay(ResumeMeans.NEWEST, call_place) if node is None else _by_value(program, source, node, call_place)
-    if any(call.method in LOADS and known_at_run_only(source, call) for source in program.sources for call in source.calls):
+    if (way := way_left_out(program, "load_state")) is not None:
+        return way
+    if loads_states(program):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} saves by save_state() and loads something else than by load_state()")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} never calls load_state()")
 
@@ -329,7 +333,7 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
         return None
     for source in program.sources:
         for call in source.called("load_checkpoint"):
-            guard = _guard(source)
+            guard = way_by_own_option(source)
             tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
             node = call.keywords.get("load_dir") or (call.positional[0] if call.positional else None)
             folder = source.value(node) if node is not None else UNKNOWN
@@ -343,7 +347,7 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
             if folder_known and isinstance(value, str) and value and UNRESOLVED not in value:
                 return ResumeWay(ResumeMeans.FIXED, call_place, str(PurePosixPath(folder_known) / value))
             return _by_value(program, source, tag, call_place)
-    return None
+    return way_left_out(program, "load_checkpoint")
 
 
 def _by_source(program: JobProgram) -> ResumeWay:
@@ -363,7 +367,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return switched_way
     free = [call for source, call in loads if known_at_run_only(source, call) and not reads_settings(source, call)]
     tracker = next((file for file in program.sources if reads_tracker(file) or restores_latest(program, file, training)), None)
-    guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
+    guard = next((way for source in program.sources if (way := way_by_own_option(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)
         if guard.means is ResumeMeans.NONE and elsewhere is not None:
@@ -453,18 +457,6 @@ def _passed(program: JobProgram, source: TrainerSource, call: SourceCall, name: 
             return None
         ways.append(_switched(program, one, other, depth + 1) or _by_value(program, one, other.keywords[name], by))
     return ways[0] if len({(way.means, way.path) for way in ways}) == 1 else None
-
-
-def _guard(source: TrainerSource) -> ResumeWay | None:
-    """Return what the program's own option says that makes it resume; None where it declares none."""
-    for name in RESUME_OPTIONS:
-        if name in source.options:
-            value = source.options[name]
-            by = f"--{name} of {file_name(source)}"
-            if value is UNKNOWN:
-                return ResumeWay(ResumeMeans.UNKNOWN, f"{by} holds what only a run can tell")
-            return by_text("" if value is None else str(value), by if value else f"{by}: not given; it")
-    return None
 
 
 def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: str) -> ResumeWay:

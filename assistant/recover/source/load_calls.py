@@ -103,6 +103,22 @@ def in_loop(source: TrainerSource, line: int) -> bool:
     return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in loops)
 
 
+def branch_of_a_path(choice: ast.IfExp, newest_words: Collection[str]) -> tuple[ast.expr | None, ast.expr | None]:
+    """Return which side of `a if test else b` a path takes, and what the test asks for it; None and None where that is open.
+
+    The other side is None, or is taken for a word that stands for the newest: `x if x != "latest" else newest()`.
+    """
+    sides = [side for side in (choice.body, choice.orelse) if not (isinstance(side, ast.Constant) and side.value is None)]
+    if len(sides) == 1:
+        return sides[0], None
+    test = choice.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.comparators[0], ast.Constant):
+        return None, None
+    if str(test.comparators[0].value).lower() not in newest_words or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return None, None
+    return choice.body if isinstance(test.ops[0], ast.NotEq) else choice.orelse, test.left
+
+
 MOST_CALLERS = 4
 """Functions through which a call is followed to where the program begins."""
 STEPS = frozenset(("backward", "fit", "learn", "train_one_epoch"))

@@ -20,11 +20,11 @@ from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram
 from assistant.recover.launch_arguments import takes_arguments
-from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
+from assistant.recover.resume.means import NO, SAYS_NEWEST, ResumeMeans, ResumeWay
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import LOADERS, file_uses
-from assistant.recover.source.load_calls import enclosing_functions, in_loop
+from assistant.recover.source.load_calls import branch_of_a_path, enclosing_functions, in_loop
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
@@ -341,9 +341,8 @@ def comes_from(program: JobProgram, source: TrainerSource, node: ast.expr, key: 
         inner = node.args[-1] if node.args and method in (PASSED_ON | {"join"}) else None
         return inner is not None and comes_from(program, source, inner, key, depth + 1)
     if isinstance(node, ast.IfExp):
-        values = [node.body, node.orelse]
-        assigned = [item for item in values if not (isinstance(item, ast.Constant) and item.value is None)]
-        return len(assigned) == 1 and comes_from(program, source, assigned[0], key, depth + 1)
+        needed = [item for item in branch_of_a_path(node, SAYS_NEWEST) if item is not None]
+        return bool(needed) and all(comes_from(program, source, item, key, depth + 1) for item in needed)
     if isinstance(node, ast.BoolOp):
         return isinstance(node.op, ast.Or) and comes_from(program, source, node.values[0], key, depth + 1)
     if not isinstance(node, ast.Name) or node.id in source.rebound:

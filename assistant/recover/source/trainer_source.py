@@ -50,6 +50,9 @@ class TrainerSource:
     is_main: bool = False
     """Whether it is the program that is started, and no module of it."""
     calls: list[SourceCall] = field(default_factory=list)
+    """Those that a run comes to with these arguments, as far as the text tells."""
+    unreached: list[SourceCall] = field(default_factory=list)
+    """Those that it does not come to: under an option that is not given, in a function that nothing refers to."""
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
     """The expressions that each plain name is given somewhere."""
     functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=dict)
@@ -296,6 +299,7 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
                     note_declared(source, _with_name(source, call, name, word) if name else call, positional, flags)
     read_arguments(source, positional, flags)
     reached = _Reached(source, tree).conditions
+    source.unreached = [call for call in source.calls if (call.line, call.name) not in reached]
     calls = (call for call in source.calls if (call.line, call.name) in reached)
     source.calls = sorted((replace(call, conditions=reached[call.line, call.name]) for call in calls), key=lambda call: call.line)
 

@@ -20,14 +20,14 @@ from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.documented import is_the_script
 from assistant.recover.resume.means import OwnerCommand
 from assistant.recover.resume.script_variable import is_harmless
-from assistant.recover.trial.trial import LEFTOVER, MARK, MEMORY_BYTES, program_text, sandbox_command, trial_answer
+from assistant.recover.trial.trial import LEFTOVER, MARK, MEMORY_BYTES, longest_s, program_text, sandbox_command, trial_answer
 from assistant.rendering import command_line
 from assistant.schedulers.slurm_spec import exported_items
 from assistant.schedulers.slurm_typed import exact_words
 from assistant.untrusted import parse_json
 
 COMMAND_S = 20
-"""How long a command may take that does no more than submit."""
+"""How long a command may take that does no more than submit; one that still imports or works may take `longest_s` of it."""
 REPLACED = tuple(
     "sbatch srun salloc sattach sbcast scancel scontrol sacctmgr strigger squeue sacct sinfo mpirun mpiexec torchrun".split()
 )
@@ -97,6 +97,7 @@ def recording_command(
         "hidden": [],
         "written": {},
         "seconds": COMMAND_S,
+        "longest": longest_s(COMMAND_S),
         "memory_bytes": MEMORY_BYTES,
     }
     return sandbox_command(job, request, python)
@@ -123,7 +124,7 @@ def recorded_submission(job: Job, command: OwnerCommand, reply: Reply) -> Record
     acts = [call for call in calls if call.name not in ASKS and not (call.name == "scontrol" and call.words[:1] == ("show",))]
     lines = "; ".join(dict.fromkeys(_line(call) for call in acts))[:LONGEST_TOLD]
     if answer.exit_code is None:
-        return f"{command_text} did not end within {COMMAND_S} s"
+        return f"{command_text} was cut off after {answer.seconds:.0f} s, so what it would submit is not known"
     if [call.name for call in acts] != ["sbatch"]:
         last = next((line for text in answer.texts[:1] for line in reversed(text.splitlines()) if line.strip()), "")
         request_text = (

@@ -1,13 +1,13 @@
 """Start a job's script once in a sandbox of its owner and report what it loads: the program that a trial start runs on a node.
 
-It travels as text (`python3 -c`), so it imports nothing but the standard library and two programs that travel with it, and runs on
+It travels as text (`python3 -c`), so it imports nothing but the standard library and the programs that travel with it, and runs on
 Python 3.6. Its one argument is the
 request, as base64 of zlib of JSON. It gives up its rights first and becomes the job's owner. In namespaces of its own (user, mount,
 process, network, IPC) every file system is read-only; over those that the job writes to lies an overlay in memory, so that what
 the script saves, deletes and moves is seen and never happens. There is no network but the loopback, under the names of the nodes.
 srun, mpirun and torchrun are replaced by a program that starts the ranks here, or with all commands of Slurm by one that only
 writes down what is asked. munge cannot be reached. Its last line of output is `NIGHTSHIFT-TRIAL` and a JSON object: status (`ran`,
-`impossible`), why, exit, seconds, opened, changed, removed, output, logs, records.
+`impossible`), why, exit, seconds, cpu_seconds, opened, changed, removed, output, logs, records.
 """
 
 # What a newer Python would write does not run on the nodes' 3.6, and its output is its answer.
@@ -30,6 +30,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from assistant.recover.trial.changes_program import differences, is_whiteout, saves_of
+from assistant.recover.trial.deadline_program import LOGGED_STEP, SPAN_S, TrialDeadline, work_of
 from assistant.recover.trial.network_program import add_interfaces, interfaces_of, switch_on
 
 Request = Dict[str, Any]
@@ -274,6 +275,7 @@ class Watch:
     def __init__(self, folders: Sequence[str]) -> None:
         self.number = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
         self.paths, self.read = {}, {}  # type: Dict[int, str], Dict[str, None]
+        self.read_at = 0.0
         for folder in folders:
             for path, _, _ in os.walk(folder):
                 if len(self.paths) < MOST_WATCHED:
@@ -294,6 +296,7 @@ class Watch:
             place += 16 + length
             if mark in self.paths and name and not mask & IN_ISDIR and len(self.read) < MOST_ENTRIES:
                 self.read[os.path.join(self.paths[mark], name)] = None
+                self.read_at = time.time()
 
 
 def run_script(request: Request, writer: int) -> None:
@@ -369,14 +372,15 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
         run_script(request, writer)
     os.close(writer)
     head, tail, ended, saved_at = b"", b"", None, None  # type: bytes, bytes, Optional[int], Optional[float]
-    is_open = True
-    while ended is None and time.time() - begin < request["seconds"]:
+    is_open, at_start, cpu_seconds, worked_at = True, True, 0.0, begin
+    deadline = TrialDeadline(begin, request["seconds"], request["longest"])
+    while ended is None and not deadline.is_over(time.time(), at_start):
         ready, _, _ = select.select([watch.number] + ([reader] if is_open else []), [], [], 0.2)
         if watch.number in ready:
             watch.take()
         if reader in ready:
             data = os.read(reader, 1 << 16)
-            is_open = bool(data)
+            is_open, at_start = bool(data), at_start and LOGGED_STEP.search(data) is None
             if len(head) < MOST_OUTPUT // 2:
                 head += data
             else:
@@ -385,7 +389,13 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
         if ended_pid:
             ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         if saved_at is None and any(saves_of(request, layers, before)):
-            saved_at = time.time()
+            saved_at, at_start = time.time(), False
+        if watch.read and time.time() - watch.read_at > SPAN_S:
+            at_start = False
+        if time.time() - worked_at >= 1.0:
+            worked_at, work = time.time(), work_of(pid)
+            cpu_seconds = max(cpu_seconds, work[0])
+            deadline.note(worked_at, work)
         if saved_at is not None and time.time() - saved_at > max(BEHIND_SAVE_S, request["seconds"] / 20.0):
             break
     watch.take()
@@ -399,8 +409,8 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
     changed, removed, logs, records = differences(layers, before, request)
     output = (head + tail).decode("utf-8", "replace")
     return {
-        "status": "ran", "exit": ended, "seconds": round(seconds, 1), "opened": sorted(watch.read), "changed": changed,
-        "removed": removed, "output": output, "logs": logs, "records": records,
+        "status": "ran", "exit": ended, "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1),
+        "opened": sorted(watch.read), "changed": changed, "removed": removed, "output": output, "logs": logs, "records": records,
     }  # fmt: skip
 
 

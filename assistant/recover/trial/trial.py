@@ -38,6 +38,7 @@ __all__ = [
     "TrialVerdict",
     "TrialWay",
     "judge_trial",
+    "longest_s",
     "proven_trial",
     "removed_besides",
     "spec_digest",
@@ -59,7 +60,11 @@ MEMORY_BYTES = 4 << 30
 MOST_REQUEST = 100_000
 """Bytes of the request: Linux takes 128 KiB for one argument."""
 MARGIN_S = 30
+LONGEST_S = 900
+LONGER = 3
+"""So many times as long as it was given a trial may take that is still at its start and works."""
 NEVER_BEGAN = "never got past its imports or waiting for its peers: it read no checkpoint and logged no step"
+NOT_KNOWN = "so whether it goes on is not known"
 ERROR_LINE = re.compile(r"(?:\[?(?:rank)?\d{1,6}\]?:? ?)?(?:\w{1,60}\.){0,6}\w{0,60}(?:Error|Exception)\b:? ")
 """The last line of a traceback, with the rank that some launchers put before it."""
 LAUNCHER_ERROR = re.compile(r"\b(?:CalledProcessError|ChildFailedError)\b")
@@ -133,6 +138,8 @@ class TrialAnswer:
     """Output and logs, each by itself."""
     removed: tuple[str, ...] = ()
     """Those of `changed` that were there and are no more."""
+    cpu_seconds: float = 0.0
+    """Processor time of all its processes, as far as the node showed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,8 @@ class TrialVerdict:
     """What it printed."""
     started: bool = True
     """Whether anything was started: what reading refuses is not."""
+    cut_off: bool = False
+    """Whether its time was over before it showed anything: that speaks neither for the way nor against it."""
 
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
@@ -224,9 +233,9 @@ def program_text(name: str) -> str:
 
 @cache
 def sandbox_text() -> str:
-    """Return the text of the sandbox's program, with the two that it imports before it."""
+    """Return the text of the sandbox's program, with those that it imports before it."""
     lines = ["import sys, types"]
-    for name in ("changes_program", "network_program"):
+    for name in ("changes_program", "deadline_program", "network_program"):
         module = f"{__package__}.{name}"
         lines.append(f"part = sys.modules[{module!r}] = types.ModuleType({module!r})")
         lines.append(f"exec({program_text(name)!r}, part.__dict__)")
@@ -252,7 +261,7 @@ def trial_command(
         uid: Of its owner on this machine; the node must know the same.
         folder: That of its checkpoints.
         hidden: Checkpoints that must not be loaded: they are not there in the sandbox.
-        seconds: How long the script may run.
+        seconds: How long the script may run; longer only while it is at its start and works, up to `longest_s`.
         written: Texts that stand in files of the sandbox alone, by their paths: a tracker, the copy of a configuration.
         python: The words that start Python on the nodes.
 
@@ -274,6 +283,7 @@ def trial_command(
         "hidden": [str(path) for path in hidden],
         "written": dict(written or {}),
         "seconds": seconds,
+        "longest": longest_s(seconds),
         "memory_bytes": MEMORY_BYTES,
     }
     return sandbox_command(job, request, python)
@@ -288,7 +298,7 @@ def sandbox_command(job: Job, request: Mapping[str, Any], python: Sequence[str])
     text = base64.b64encode(zlib.compress(json.dumps(request).encode(), 9)).decode()
     if len(text) > MOST_REQUEST:
         raise ToolError(f"the script and environment of job {job.id} are too large for a trial start: {len(text)} bytes")
-    return [*python, "-I", "-c", sandbox_text(), text, str(request["seconds"] + MARGIN_S)]
+    return [*python, "-I", "-c", sandbox_text(), text, str(request["longest"] + MARGIN_S)]
 
 
 def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
@@ -348,7 +358,13 @@ def trial_answer(reply: Reply) -> TrialAnswer:
         (*(str(item.get("path")) for item in changes if item.get("was") is not None), *map(str, _list(value.get("removed")))),
         tuple(text for text in texts if isinstance(text, str) and text.strip()),
         tuple(map(str, _list(value.get("removed")))),
+        float(value["cpu_seconds"]) if isinstance(value.get("cpu_seconds"), int | float) else 0.0,
     )
+
+
+def longest_s(seconds: int) -> int:
+    """Return how long a trial may take that was given so many seconds and is still at its start by then."""
+    return max(seconds, min(seconds * LONGER, LONGEST_S))
 
 
 def _list(value: Any) -> Sequence[Any]:
@@ -377,8 +393,12 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     }
     read = next((path for path in answer.read if any(Path(path).is_relative_to(item) for item in same)), "")
     began = answer.read or answer.saved or any(not load.silent for load in loads)
-    if not began and answer.exit_code is None:
-        return TrialVerdict(False, f"it {outcome} and {NEVER_BEGAN}")
+    is_cut = answer.exit_code is None
+    if not began and is_cut:
+        working = f", with {answer.cpu_seconds:.0f} s of processor time," if answer.cpu_seconds >= 1 else ""
+        return TrialVerdict(
+            False, f"it was cut off after {answer.seconds:.0f} s{working} and {NEVER_BEGAN}, {NOT_KNOWN}", cut_off=True
+        )
     if not began and answer.exit_code:
         return TrialVerdict(False, f"it ended before it read a checkpoint or logged a step{_end(answer)}")
     if not read:
@@ -402,7 +422,9 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
         return TrialVerdict(False, f"it read {read} and {rival}, and its log does not tell from which it went on{_end(answer)}")
     if saved is not None and checkpoint.step > 0:
         return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
-    return TrialVerdict(False, f"it read {read}, and nothing tells at which step it went on{_end(answer)}")
+    cut = f" before it was cut off after {answer.seconds:.0f} s, {NOT_KNOWN}" if is_cut and saved is None else ""
+    note = f"it read {read}, and nothing tells at which step it went on{cut}{_end(answer)}"
+    return TrialVerdict(False, note, cut_off=bool(cut))
 
 
 def _first_save(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None) -> int | None:
