@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk, run_of, tag_of
@@ -130,7 +131,7 @@ def named_checkpoint(context: Context, job: Job, name: str, *, read: bool) -> Ch
         path = choice["path"]
     now, forms = context.clock.now(), known_forms(context, job)
     with reading_as(job.account):
-        saves = inventory(Path(path).parent, now=now, forms=forms)
+        saves = inventory(folder_of(Path(path)), now=now, forms=forms)
         listed = next((save for save in saves.checkpoints if save.path == Path(path)), None)
         if listed is None:
             raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")

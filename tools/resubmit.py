@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
@@ -459,7 +460,7 @@ def _must_load(context: Context, job: Job, checkpoint: Checkpoint | None, *, rea
     if checkpoint is not None and (saves is None or checkpoint.path not in [save.path for save in saves.checkpoints]):
         with reading_as(job.account):
             forms = search.place.forms if search.place is not None else frozenset()
-            saves = inventory(checkpoint.path.parent, now=context.clock.now(), forms=forms)
+            saves = inventory(folder_of(checkpoint.path), now=context.clock.now(), forms=forms)
     plan = resume_plan(way, saves, checkpoint, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from assistant.errors import ToolError
 from assistant.recover.checkpoints.bundles import files_of_prefix
-from assistant.recover.checkpoints.layout import SET_ASIDE
+from assistant.recover.checkpoints.names import SET_ASIDE
 from assistant.recover.checkpoints.owner_files import (
     Actor,
     as_owner,
