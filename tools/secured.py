@@ -11,6 +11,7 @@ from typing import Any
 from assistant.errors import InputError, NightshiftError, ToolError
 from assistant.logs.spikes import last_run
 from assistant.records import Checkpoint, Job, Risk
+from assistant.recover.checkpoints.aside import lies_at
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.layout import Entry
 from assistant.recover.checkpoints.rotation import Rotation, rotation_of
@@ -42,8 +43,8 @@ def checkpoint_rotation(context: Context, job: str, step: int = 0, margin: int =
 
     `kept`, `saves_left` and `gone_at` are 0 and empty where what lies there does not show them. `secure` is `yes` where a job that
     goes on may remove it and nothing speaks against a second name, `secure_for_restart` where the job has ended and was seen to
-    remove older ones; `obstacle` says what speaks against it, `second_name` where it has one already. `words` tells people all of it
-    behind a semicolon.
+    remove older ones; `obstacle` says what speaks against it, `second_name` where it has one already. `words` tells people all of
+    it behind a semicolon.
 
     Args:
         job: Scheduler job id.
@@ -225,10 +226,7 @@ def _links(context: Context, job: Job, path: Path, saves: Inventory | None = Non
     listed = [(entry, save) for entry, save in zip(saves.entries, saves.checkpoints, strict=True)] if saves is not None else []
     entry, save = next(((entry, save) for entry, save in listed if entry.path == path), (None, None))
     if entry is None or save is None:
-        links = planned_links(path, (), job.account, context.tag)  # gone, and linked by this call before
-        if saves is not None and not is_begun(links.folder, job.account, context.tag):
-            raise ToolError(f"{path} is not there any more, or is no checkpoint of job {job.id}")
-        return links
+        return _links_made(context, job, path)
     if not save.healthy:
         raise ToolError(f"{path} must not be loaded, so it is not secured: {'; '.join(save.problems)}")
     if problem := obstacle_of(entry):
@@ -236,6 +234,18 @@ def _links(context: Context, job: Job, path: Path, saves: Inventory | None = Non
     links = planned_links(path, _names(job, entry, saves), job.account, context.tag)
     _must_have_room(job, path, save.size_bytes)
     return links
+
+
+def _links_made(context: Context, job: Job, path: Path) -> Links:
+    """Return the second names of what is gone from its folder, or is no checkpoint of the job, as an earlier call made them.
+
+    Raises:
+        ToolError: None did.
+        Unavailable: The storage did not answer.
+    """
+    if lies_at(path, job.account):
+        raise ToolError(f"{path} is no checkpoint of job {job.id} that is known")
+    return planned_links(path, (), job.account, context.tag)
 
 
 def _names(job: Job, entry: Entry, saves: Inventory | None) -> list[str]:
@@ -255,8 +265,8 @@ def _must_have_room(job: Job, path: Path, size: int) -> None:
     free = free_bytes(path, job.account)
     if free < size:
         raise ToolError(
-            f"{path} is not secured: it would go on holding {size // MIB:,} MiB that its program counts on, and {free // MIB:,} MiB "
-            "are free"
+            f"{path} is not secured: it would go on holding {size // MIB:,} MiB that its program counts on, and {free // MIB:,} "
+            "MiB are free"
         )
 
 
