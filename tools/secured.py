@@ -12,7 +12,7 @@ from assistant.errors import InputError, NightshiftError, ToolError
 from assistant.logs.spikes import last_run
 from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.aside import lies_at
-from assistant.recover.checkpoints.inventory import Inventory, last_healthy
+from assistant.recover.checkpoints.inventory import Inventory, examined, last_healthy
 from assistant.recover.checkpoints.layout import Entry
 from assistant.recover.checkpoints.rotation import Rotation, rotation_of
 from assistant.recover.checkpoints.second_names import (
@@ -223,10 +223,13 @@ def _links(context: Context, job: Job, path: Path, saves: Inventory | None = Non
     if saves is None:
         found = search_of(context, job).inventory
         saves = refused_from_log(job, found) if found is not None else None
-    listed = [(entry, save) for entry, save in zip(saves.entries, saves.checkpoints, strict=True)] if saves is not None else []
-    entry, save = next(((entry, save) for entry, save in listed if entry.path == path), (None, None))
-    if entry is None or save is None:
+    entry = next((entry for entry in saves.entries if entry.path == path), None) if saves is not None else None
+    save = next((save for save in saves.checkpoints if save.path == path), None) if saves is not None else None
+    if saves is None or entry is None or save is None:
         return _links_made(context, job, path)
+    if save.undecided:
+        with reading_as(job.account):
+            save = examined(saves, save, now=context.clock.now(), live=not job.state.ended)
     if not save.healthy:
         raise ToolError(f"{path} must not be loaded, so it is not secured: {'; '.join(save.problems)}")
     if problem := obstacle_of(entry):

@@ -1,4 +1,4 @@
-"""A checkpoint is given a second name with the rights of the job's owner, of that owner's plain files alone, and nothing is followed.
+"""A checkpoint is given a second name with its owner's rights, of that owner's plain files alone, and nothing is followed.
 
 Alice is `daemon`, bob is `games`; both are in no group of the other. Needs root, as Nightshift on a shared cluster has it.
 """
@@ -132,7 +132,7 @@ def held_names(home: Path) -> set[str]:
 def test_a_job_of_bob_makes_no_name_of_what_is_alices(home: Path) -> None:
     path = run_of(home, mode=0o777)
     before = held(home)
-    with pytest.raises(ToolError, match="belongs to uid|may not be"):
+    with pytest.raises(ToolError, match=r"belongs to uid|may not be"):
         secured(path, BOB)
     assert held(home) == before
 
@@ -143,7 +143,7 @@ def test_where_she_may_not_write_beside_her_folder_it_is_refused(home: Path) -> 
     (home / BOB / "ckpt").mkdir()
     path = checkpoint(own(home / BOB / "ckpt", ALICE), ALICE)
     before = held(home)
-    with pytest.raises(ToolError, match="may not be changed|may not make one"):
+    with pytest.raises(ToolError, match=r"may not be changed|may not make one"):
         secured(path)
     assert held(home) == before
 

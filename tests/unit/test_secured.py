@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assistant.errors import Denied, ToolError
+from assistant.errors import Denied, ToolError, UsageError
 from assistant.gate import AnswersFrom, Gate
 from assistant.logs.lines import Line
 from assistant.policy import Mode, Policy
@@ -137,7 +137,7 @@ def test_called_again_it_changes_nothing(tmp_path: Path) -> None:
 def test_observe_only_records_it_and_propose_asks(tmp_path: Path) -> None:
     for mode in (Mode.OBSERVE, Mode.PROPOSE):
         world = World(tmp_path / mode, mode=mode)
-        with pytest.raises(Denied):
+        with pytest.raises((Denied, UsageError)):
             world.secure()
         assert not (world.saved.parent / "nightshift-secured").exists()
         [call] = world.store.calls()
