@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.recover.checkpoints.secured import folder_of
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk, run_of, tag_of
 from assistant.recover.checkpoints.aside import write_tracker
 from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.identity import LEFT_BEHIND, MOVED, is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.job_program import FileReader
 from assistant.recover.restart import elsewhere, too_few_nodes

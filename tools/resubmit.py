@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from assistant.recover.checkpoints.secured import folder_of
 from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.directives import never_began
 from assistant.recover.drivers import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import entries
 from assistant.recover.checkpoints.own_folders import new_checkpoints
 from assistant.recover.checkpoints.rotation import rotation_of
-from assistant.recover.checkpoints.secured import folder_of, is_secured, names_of, obstacle_of
+from assistant.recover.checkpoints.secured import folder_of, is_secured, names_of, obstacle_of, secured_entries
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -44,7 +48,7 @@ class World:
         self.saved = folder / "run" / "ckpt"
         self.clock = JumpingClock(START)
         self.cluster = SimulatedCluster(self.clock, folder)
-        self.cluster.plan("llm", SimulatedRun(steps=10_000, step_s=10.0))
+        self.cluster.plan("llm", SimulatedRun(steps=10_000, step_s=60.0))
         script = f"#NIGHTSHIFT checkpoints={self.saved} {resumes}\nsrun python train.py\n"
         self.job = self.cluster.submit(JobSpec("llm", script, work_dir=folder))
         self.clock.sleep(3600)
@@ -229,7 +233,7 @@ def test_of_a_single_file_all_that_has_its_step_goes_along(tmp_path: Path) -> No
     assert inventory(folder, now=START).checkpoints[0].path == links.folder / "model_000100.pt"
 
 
-@pytest.mark.parametrize("name", ["last.ckpt", "ckpt.pt", "checkpoint_latest.pt", "ckpt_a.pt"])
+@pytest.mark.parametrize("name", ["last.ckpt", "ckpt.pt", "checkpoint_latest.pt"])
 def test_a_file_that_is_written_again_at_each_save_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80" + bytes(3000))
     listed = [entry for entry in entries(tmp_path) if entry.path.name == name]
@@ -270,55 +274,98 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
     return made
 
 
-def looks_whole(world: World) -> bool:
-    return world.second.parent.exists()
+def survives(work: Callable[[], object]) -> bool:
+    """Tell whether some work came to its end."""
+    try:
+        work()
+    except Killed:
+        return False
+    return True
+
+
+def run_of(folder: Path) -> Path:
+    """Return a checkpoint of two ranks in the folder `ckpt` of a run."""
+    path = folder / "run" / "ckpt" / "iter_0000040"
+    for rank in ("mp_rank_00", "mp_rank_01"):
+        (path / rank).mkdir(parents=True)
+        (path / rank / "model_optim_rng.pt").write_bytes(b"\x80" + rank.encode())
+    return path
 
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_kill_between_any_two_system_calls_leaves_all_or_nothing_and_the_call_made_again_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
-    number = 0
-    while True:
-        world = World(tmp_path / str(number))
-        (world.path(40) / "mp_rank_01").mkdir()
-        shutil.copy2(world.path(40) / "mp_rank_00" / "model_optim_rng.pt", world.path(40) / "mp_rank_01" / "model_optim_rng.pt")
-        (world.path(60) / "mp_rank_01").mkdir()
-        shutil.copy2(world.path(40) / "mp_rank_00" / "model_optim_rng.pt", world.path(60) / "mp_rank_01" / "model_optim_rng.pt")
-        (world.path(20) / "mp_rank_01").mkdir()
-        shutil.copy2(world.path(40) / "mp_rank_00" / "model_optim_rng.pt", world.path(20) / "mp_rank_01" / "model_optim_rng.pt")
-        step = {"incident": world.incident.id, "step": "secure", "why": "its loss", "by": "playbook:x"}
-        arguments = {"job": world.job, "path": str(world.path(40))}
+    for number in itertools.count():
+        path = run_of(tmp_path / str(number))
+        data = {file.relative_to(path): file.read_bytes() for file in path.rglob("*.pt")}
+        links = second_names.planned_links(path, [path.name], "", "tag")
+        second = links.folder / path.name
         with monkeypatch.context() as patched:
             made = killed_at(patched, number)
-            try:
-                world.gate.call("secure_checkpoint", arguments, **step)
-                ended = True
-            except Killed:
-                ended = False
-        whole = {"mp_rank_00", "mp_rank_01", "mp_rank_00/model_optim_rng.pt", "mp_rank_01/model_optim_rng.pt"}
-        if looks_whole(world):
-            assert tree(world.second) == whole, f"killed before call {number} ({made})"
+            ended = survives(partial(second_names.link_all, links, "", "tag"))
+        if links.folder.exists():
+            assert tree(second) == tree(path), f"killed before call {number} ({made})"
         else:
-            saves = inventory(world.saved, now=world.clock.now()).checkpoints
-            assert [save.path for save in saves] == [world.path(step) for step in (20, 40, 60)]
-        if ended:
-            break
-        data = {path: path.read_bytes() for path in world.path(40).rglob("*.pt")}
+            assert not ended
+            assert secured_entries(path.parent, []) == []
         if gone:
-            shutil.rmtree(world.path(40))
-        try:
-            again = world.gate.call("secure_checkpoint", arguments, **step)
-        except ToolError:
-            again = None
-        if again is not None and again.ok:
-            assert tree(world.second) == whole
-            assert all((world.second / path.relative_to(world.path(40))).read_bytes() == raw for path, raw in data.items())
+            shutil.rmtree(path)
+        again = None
+        with suppress(ToolError):
+            again = second_names.planned_links(path, [path.name], "", "tag")
+        if again is not None and again.content == links.content:
+            second_names.link_all(again, "", "tag")
+            assert {file.relative_to(second): file.read_bytes() for file in second.rglob("*.pt")} == data
+            assert [place.name for place in links.folder.parent.iterdir()] == [links.folder.name]
         else:
             assert gone, "with its first name there, it must be made"
-            assert not looks_whole(world)
-        number += 1
+            assert not links.folder.exists()
+        if ended:
+            break
     assert number > 8
+
+
+def test_a_kill_between_any_two_system_calls_of_the_undo_leaves_all_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in itertools.count():
+        path = run_of(tmp_path / str(number))
+        before = tree(tmp_path / str(number))
+        links = second_names.planned_links(path, [path.name], "")
+        second_names.link_all(links, "", "tag")
+        with monkeypatch.context() as patched:
+            made = killed_at(patched, number)
+            ended = survives(partial(second_names.unlink_all, links.folder, links.content, "", "undo"))
+        if links.folder.exists():
+            assert tree(links.folder / path.name) == tree(path), f"killed before call {number} ({made})"
+        second_names.unlink_all(links.folder, links.content, "", "undo")
+        assert tree(tmp_path / str(number)) == before
+        if ended:
+            break
+    assert number > 5
+
+
+def test_a_step_that_was_killed_right_before_its_rename_is_finished_also_where_the_first_name_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    step = {"incident": world.incident.id, "step": "secure", "why": "its loss", "by": "playbook:x"}
+    arguments = {"job": world.job, "path": str(world.path(40))}
+    rename = second_names.rename_in
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(second_names, "rename_in", killed)
+    with pytest.raises(Killed):
+        world.gate.call("secure_checkpoint", arguments, **step)
+    assert not world.second.parent.exists()
+    shutil.rmtree(world.path(40))
+    monkeypatch.setattr(second_names, "rename_in", rename)
+    made = world.gate.call("secure_checkpoint", arguments, **step)
+    assert made.ok, made.error
+    assert (world.second / "mp_rank_00" / "model_optim_rng.pt").read_bytes() == b"\x80" + bytes(9000)
 
 
 def test_a_call_of_a_person_that_was_killed_is_undone_when_it_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
