@@ -385,8 +385,8 @@ def choice_note(choice: Choice, *, with_path: bool = False) -> str:
     if choice.checkpoint is not None and choice.checkpoint.unread:
         words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
     if choice.checkpoint is not None and is_secured(choice.checkpoint.path) and not with_path:
-        gone = f"is gone from {folder_of(choice.checkpoint.path)} and was secured"
-        words += f", which {gone}: {choice.checkpoint.path}"
+        reason = f"is gone from {folder_of(choice.checkpoint.path)} and was secured"
+        words += f", which {reason}: {choice.checkpoint.path}"
     refused = "; ".join(
         f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
         for checkpoint in choice.refused

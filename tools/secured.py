@@ -59,27 +59,27 @@ def checkpoint_rotation(context: Context, job: str, step: int = 0, margin: int =
     if saves is None:
         return nothing
     saves = refused_from_log(job_record, saves)
-    chosen = _chosen(context, job_record, saves, step, margin, path)
-    if chosen is None:
-        gone = f"; {Path(path).name} is gone: its program has removed it" if path else ""
-        return {**nothing, "words": gone}
+    checkpoint = _checkpoint_of(context, job_record, saves, step, margin, path)
+    if checkpoint is None:
+        words = f"; {Path(path).name} is gone: its program has removed it" if path else ""
+        return {**nothing, "words": words}
     points = last_run(log_points(job_record))
     first_step = min((point.step for point in points), default=None)
-    rotation = rotation_of(saves.checkpoints, chosen.path, first_step=first_step)
-    second, obstacle = _second_name(context, job_record, saves, chosen)
+    rotation = rotation_of(saves.checkpoints, checkpoint.path, first_step=first_step)
+    second, obstacle = _second_name(context, job_record, saves, checkpoint)
     may_secure = "" if second or obstacle else "yes"
     return {
         **nothing,
-        "path": str(chosen.path),
-        "step": chosen.step,
-        "kept": rotation.kept if rotation is not None else 0,
+        "path": str(checkpoint.path),
+        "step": checkpoint.step,
+        "kept": rotation.limit if rotation is not None else 0,
         "saves_left": rotation.saves_left if rotation is not None else 0,
         "gone_at": rotation.gone_at.isoformat() if rotation is not None and rotation.gone_at is not None else "",
         "secure": may_secure if not job_record.state.ended else "",
         "secure_for_restart": may_secure if job_record.state.ended and rotation is not None else "",
         "obstacle": obstacle,
         "second_name": second,
-        "words": _words(job_record, chosen, rotation, second, obstacle),
+        "words": _words(job_record, checkpoint, rotation, second, obstacle),
     }
 
 
@@ -176,7 +176,7 @@ def releasing(context: Context, job: str, path: str, content: str = "") -> Rende
     return RenderedChange((_release_line(_place_of_second_name(path), content),), "only names that the data do not need")
 
 
-def _chosen(context: Context, job: Job, saves: Inventory, step: int, margin: int, path: str) -> Checkpoint | None:
+def _checkpoint_of(context: Context, job: Job, saves: Inventory, step: int, margin: int, path: str) -> Checkpoint | None:
     if path:
         return next((save for save in saves.checkpoints if path in (str(save.path), str(save.path.parent))), None)
     with reading_as(job.account):
@@ -185,29 +185,29 @@ def _chosen(context: Context, job: Job, saves: Inventory, step: int, margin: int
         return last_healthy(saves, now=context.clock.now(), live=not job.state.ended).checkpoint
 
 
-def _second_name(context: Context, job: Job, saves: Inventory, chosen: Checkpoint) -> tuple[str, str]:
+def _second_name(context: Context, job: Job, saves: Inventory, checkpoint: Checkpoint) -> tuple[str, str]:
     """Return the second name that a checkpoint has, or why it can be given none; both empty where it can."""
-    if is_secured(chosen.path):
-        return str(chosen.path), ""
+    if is_secured(checkpoint.path):
+        return str(checkpoint.path), ""
     try:
-        links = _links(context, job, chosen.path, saves)
+        links = _links(context, job, checkpoint.path, saves)
         content = linked_content(links.folder, job.account)
     except (NightshiftError, InputError, OSError) as error:
         return "", str(error)
     if content == links.content:
-        return str(links.folder / chosen.path.name), ""
+        return str(links.folder / checkpoint.path.name), ""
     return "", f"{links.folder} holds other files" if content is not None else ""
 
 
-def _words(job: Job, chosen: Checkpoint, rotation: Rotation | None, second: str, obstacle: str) -> str:
+def _words(job: Job, checkpoint: Checkpoint, rotation: Rotation | None, second: str, obstacle: str) -> str:
     """Return what people are told of a checkpoint that may go, each sentence behind a semicolon."""
-    name = f"{chosen.path.name}, the last healthy one,"
-    rotated = rotation is not None and not job.state.ended and not is_secured(chosen.path)
+    name = f"{checkpoint.path.name}, the last healthy one,"
+    rotated = rotation is not None and not job.state.ended and not is_secured(checkpoint.path)
     parts = [rotation.words(name)] if rotation is not None and rotated else []
-    if is_secured(chosen.path):
-        parts.append(f"its program has removed {chosen.path.name}; it was secured before and lies at {second}")
+    if is_secured(checkpoint.path):
+        parts.append(f"its program has removed {checkpoint.path.name}; it was secured before and lies at {second}")
     elif second:
-        parts.append(f"{chosen.path.name} is secured: it has a second name (hard links), {second}, and stays there")
+        parts.append(f"{checkpoint.path.name} is secured: it has a second name (hard links), {second}, and stays there")
     elif obstacle and not job.state.ended:
         parts.append(f"it was not secured: {obstacle}")
     return "".join(f"; {part}" for part in parts)
@@ -221,8 +221,8 @@ def _links(context: Context, job: Job, path: Path, saves: Inventory | None = Non
         Unavailable: The storage did not answer.
     """
     if saves is None:
-        found = search_of(context, job).inventory
-        saves = refused_from_log(job, found) if found is not None else None
+        inventory_now = search_of(context, job).inventory
+        saves = refused_from_log(job, inventory_now) if inventory_now is not None else None
     entry = next((entry for entry in saves.entries if entry.path == path), None) if saves is not None else None
     save = next((save for save in saves.checkpoints if save.path == path), None) if saves is not None else None
     if saves is None or entry is None or save is None:

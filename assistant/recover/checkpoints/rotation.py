@@ -22,7 +22,7 @@ FEWEST_KEPT = 2
 class Rotation:
     """How a program rotates its checkpoints, seen from one of them."""
 
-    kept: int
+    limit: int
     """As many lie there now; while it saves one may be there that goes at once."""
     saves_left: int
     """The one in question is removed with this save from now, at the latest."""
@@ -33,7 +33,7 @@ class Rotation:
         """Return it for people."""
         saves = "its next save" if self.saves_left == 1 else f"{self.saves_left} more saves"
         at = f", about {self.gone_at:%H:%M} UTC" if self.gone_at is not None else ""
-        return f"its program keeps its newest {self.kept} checkpoints: {name} is removed with {saves} at the latest{at}"
+        return f"its program keeps its newest {self.limit} checkpoints: {name} is removed with {saves} at the latest{at}"
 
 
 def rotation_of(saves: Sequence[Checkpoint], path: Path, *, first_step: int | None) -> Rotation | None:
@@ -47,17 +47,17 @@ def rotation_of(saves: Sequence[Checkpoint], path: Path, *, first_step: int | No
         first_step: The first step that the attempt logged; None where it logs none.
     """
     form = name_form(path.name)
-    there = [save for save in saves if save.path.parent == path.parent and not is_secured(save.path)]
-    alike = sorted((save for save in there if name_form(save.path.name) == form), key=lambda save: save.step)
-    chosen = next((save for save in alike if save.path == path), None)
+    siblings = [save for save in saves if save.path.parent == path.parent and not is_secured(save.path)]
+    alike = sorted((save for save in siblings if name_form(save.path.name) == form), key=lambda save: save.step)
+    checkpoint = next((save for save in alike if save.path == path), None)
     intervals = {later.step - save.step for save, later in pairwise(alike)}
-    if chosen is None or len(alike) < FEWEST_KEPT or len(intervals) != 1:
+    if checkpoint is None or len(alike) < FEWEST_KEPT or len(intervals) != 1:
         return None
     # numbers of saves and epochs begin at 0 or 1, whatever step an attempt began with
-    first = first_step if counts_steps(chosen.format, chosen.path.name) else 1
+    first = first_step if counts_steps(checkpoint.format, checkpoint.path.name) else 1
     if first is None or alike[0].step - intervals.pop() < max(1, first):
         return None
-    newer = sum(save.step > chosen.step for save in alike)
+    newer = sum(save.step > checkpoint.step for save in alike)
     saves_left = len(alike) - newer
     interval_s = median((later.saved_at - save.saved_at).total_seconds() for save, later in pairwise(alike))
     gone_at = alike[-1].saved_at + timedelta(seconds=saves_left * interval_s) if interval_s > 0 else None

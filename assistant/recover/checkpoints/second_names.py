@@ -97,8 +97,12 @@ def planned_links(path: Path, names: Sequence[str], account: str, tag: str = "")
             return Links(tuple(source.parent / name for name in names), folder, _content(nodes))
         for place in (folder, folder.with_name(_unfinished(folder.name, tag))):
             with suppress(FileNotFoundError), opened_folder(place) as inner:
-                held = sorted(_listed(inner), key=lambda name: (name != source.name, name))
-                return Links(tuple(source.parent / name for name in held), folder, _content(_nodes(inner, held, place, actor)))
+                linked_names = sorted(_listed(inner), key=lambda name: (name != source.name, name))
+                return Links(
+                    tuple(source.parent / name for name in linked_names),
+                    folder,
+                    _content(_nodes(inner, linked_names, place, actor)),
+                )
         raise ToolError(f"{source} is not there any more")
 
     return as_owner(account, path, plan)
@@ -132,9 +136,9 @@ def link_all(links: Links, account: str, tag: str) -> bool:
                 _must_hold(place, folder.name, links, actor)
                 return False
             unfinished = _unfinished(folder.name, tag)
-            begun = status_in(unfinished, place) is not None
-            if not (begun and not os.path.lexists(links.sources[0]) and _holds(place, unfinished, links, actor)):
-                if begun:
+            has_leftover = status_in(unfinished, place) is not None
+            if not (has_leftover and not os.path.lexists(links.sources[0]) and _holds(place, unfinished, links, actor)):
+                if has_leftover:
                     _remove_tree(place, unfinished, folder.with_name(unfinished))
                 _link_into(place, unfinished, links, actor)
             _sync_folders(place, unfinished)
@@ -390,7 +394,7 @@ def _remove_tree(place: int, name: str, path: Path) -> None:
     Raises:
         ToolError: Such a file, or something that we did not make, lies in it.
     """
-    kept: list[Path] = []
+    last_names: list[Path] = []
 
     def remove(above: int, inner: str, inner_path: Path) -> None:
         status = status_in(inner, above)
@@ -400,7 +404,7 @@ def _remove_tree(place: int, name: str, path: Path) -> None:
             os.unlink(inner, dir_fd=above)
             return
         if not stat.S_ISDIR(status.st_mode):
-            kept.append(inner_path)
+            last_names.append(inner_path)
             return
         handle = open_inner(inner, above, inner_path)
         try:
@@ -412,8 +416,8 @@ def _remove_tree(place: int, name: str, path: Path) -> None:
             os.rmdir(inner, dir_fd=above)
 
     remove(place, name, path)
-    if kept:
-        raise ToolError(f"{kept[0]} is the only name of its data now and stays: what lies in {path} is no whole checkpoint")
+    if last_names:
+        raise ToolError(f"{last_names[0]} is the only name of its data now and stays: what lies in {path} is no whole checkpoint")
 
 
 def _remove_empty(folder: Path, account: str) -> None:
