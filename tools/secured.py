@@ -26,7 +26,7 @@ from assistant.recover.checkpoints.second_names import (
     unlink_all,
     withdraw_links,
 )
-from assistant.recover.checkpoints.secured import is_secured, names_of, obstacle_of
+from assistant.recover.checkpoints.secured import folder_of, is_secured, names_of, obstacle_of
 from assistant.recover.joblog import log_points
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
@@ -41,10 +41,10 @@ MIB = 1 << 20
 def checkpoint_rotation(context: Context, job: str, step: int = 0, margin: int = 0, path: str = "") -> dict[str, Any]:
     """Tell whether and when the newest healthy checkpoint of a job is rotated away by its own saves, and whether it can be secured.
 
-    `kept`, `saves_left` and `gone_at` are 0 and empty where what lies there does not show them. `secure` is `yes` where a job that
-    goes on may remove it and nothing speaks against a second name, `secure_for_restart` where the job has ended and was seen to
-    remove older ones; `obstacle` says what speaks against it, `second_name` where it has one already. `words` tells people all of
-    it behind a semicolon.
+    `kept`, `saves_left` and `gone_at` are 0 and empty where what lies there does not show them. `goes_on` is `yes` of a job that
+    has not ended and has such a checkpoint. `secure` is `yes` where a job that goes on may remove it and nothing speaks against a
+    second name, `secure_for_restart` where the job has ended and was seen to remove older ones; `obstacle` says what speaks against
+    it, `second_name` where it has one already. `words` tells people all of it behind a semicolon.
 
     Args:
         job: Scheduler job id.
@@ -53,7 +53,16 @@ def checkpoint_rotation(context: Context, job: str, step: int = 0, margin: int =
         path: The checkpoint, where it was chosen already; nothing is judged then.
     """
     job_record = context.scheduler.job(job)
-    empty = {"path": path, "step": 0, "kept": 0, "saves_left": 0, "gone_at": "", "secure": "", "secure_for_restart": ""}
+    empty = {
+        "path": path,
+        "step": 0,
+        "kept": 0,
+        "saves_left": 0,
+        "gone_at": "",
+        "secure": "",
+        "secure_for_restart": "",
+        "goes_on": "",
+    }
     nothing: dict[str, Any] = {**empty, "obstacle": "", "second_name": "", "words": ""}
     saves = search_of(context, job_record).inventory
     if saves is None:
@@ -75,6 +84,7 @@ def checkpoint_rotation(context: Context, job: str, step: int = 0, margin: int =
         "kept": rotation.limit if rotation is not None else 0,
         "saves_left": rotation.saves_left if rotation is not None else 0,
         "gone_at": rotation.gone_at.isoformat() if rotation is not None and rotation.gone_at is not None else "",
+        "goes_on": "yes" if not job_record.state.ended else "",
         "secure": may_secure if not job_record.state.ended else "",
         "secure_for_restart": may_secure if job_record.state.ended and rotation is not None else "",
         "obstacle": obstacle,
@@ -178,11 +188,15 @@ def releasing(context: Context, job: str, path: str, content: str = "") -> Rende
 
 def _checkpoint_of(context: Context, job: Job, saves: Inventory, step: int, margin: int, path: str) -> Checkpoint | None:
     if path:
-        return next((save for save in saves.checkpoints if path in (str(save.path), str(save.path.parent))), None)
+        return next((save for save in saves.checkpoints if Path(path) in (save.path, _first_name(save.path))), None)
     with reading_as(job.account):
         if step:
             return checkpoint_before(context, job, saves, step, margin).checkpoint
         return last_healthy(saves, now=context.clock.now(), live=not job.state.ended).checkpoint
+
+
+def _first_name(path: Path) -> Path:
+    return folder_of(path) / path.name
 
 
 def _second_name(context: Context, job: Job, saves: Inventory, checkpoint: Checkpoint) -> tuple[str, str]:

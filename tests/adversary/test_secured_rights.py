@@ -188,7 +188,7 @@ def test_the_undo_removes_nothing_that_somebody_put_there_meanwhile(home: Path) 
 
 
 def test_a_program_that_removes_it_meanwhile_leaves_a_whole_one_or_none(home: Path) -> None:
-    for turn in range(40):
+    for turn in range(12):
         own_home = home / str(turn)
         own_home.mkdir()
         path = run_of(own_home)

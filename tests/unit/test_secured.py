@@ -448,21 +448,22 @@ def test_the_rotation_is_read_from_what_lies_there(tmp_path: Path) -> None:
 
 
 def test_the_tool_says_what_goes_when_and_what_was_secured(tmp_path: Path) -> None:
-    world = World(tmp_path, steps=(120, 140, 160))
-    first = checkpoint_rotation(world.context(), world.job, step=150, margin=5)
-    assert (first["path"], first["secure"], first["kept"], first["saves_left"]) == (str(world.path(140)), "yes", 3, 2)
-    assert (
-        "its program keeps its newest 3 checkpoints: iter_0000140, the last healthy one, is removed with 2 more saves"
-        in first["words"]
-    )
+    world = World(tmp_path, steps=(20, 30, 40))
+    first = checkpoint_rotation(world.context(), world.job, step=35, margin=5)
+    assert (first["path"], first["secure"], first["kept"], first["saves_left"]) == (str(world.path(30)), "yes", 3, 2)
+    assert first["goes_on"] == "yes"
+    assert "keeps its newest 3 checkpoints: iter_0000030, the last healthy one, is removed with 2 more saves" in first["words"]
     assert secure_checkpoint(world.context(), world.job, first["path"])["path"]
     now = checkpoint_rotation(world.context(), world.job, path=first["path"])
-    assert (now["secure"], now["second_name"]) == ("", str(world.second).replace("0000040", "0000140"))
+    assert (now["secure"], now["second_name"]) == ("", str(world.second).replace("0000040", "0000030"))
     assert "is secured: it has a second name" in now["words"]
-    shutil.rmtree(world.path(140))
-    gone = checkpoint_rotation(world.context(), world.job, step=150, margin=5)
+    shutil.rmtree(world.path(30))
+    shutil.rmtree(world.path(20))
+    gone = checkpoint_rotation(world.context(), world.job, step=35, margin=5)
     assert (gone["path"], gone["secure"]) == (now["second_name"], "")
-    assert "its program has removed iter_0000140; it was secured before" in gone["words"]
+    assert "its program has removed iter_0000030; it was secured before" in gone["words"]
+    again = checkpoint_rotation(world.context(), world.job, path=first["path"])
+    assert again["words"] == gone["words"], "asked for by its first name"
 
 
 def test_nothing_is_secured_where_nothing_is_healthy_or_known(tmp_path: Path) -> None:
