@@ -68,7 +68,7 @@ def test_the_last_healthy_checkpoint_outlives_the_rotation_of_its_job(engine: En
     for path in (folder, folder / "train.py"):
         os.chown(path, uid, pwd.getpwnam(OWNER).pw_gid)
     script = f"#!/bin/bash\n#SBATCH --output=%x-%j.log\nexec {sys.executable} -u train.py --resume ${{RESUME:-}}\n"
-    job = engine.scheduler.submit(JobSpec("rotates", script, work_dir=folder, user=OWNER))
+    engine.scheduler.submit(JobSpec("rotates", script, work_dir=folder, user=OWNER))
     saved = folder / "checkpoints"
     until(lambda: (saved / "step_120").is_dir(), 60, state=lambda: list(folder.iterdir()))
     second = folder / "nightshift-secured/checkpoints/of-step_100/step_100/model.bin"

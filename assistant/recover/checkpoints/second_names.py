@@ -344,9 +344,18 @@ def _must_hold(place: int, name: str, links: Links, actor: Actor) -> None:
 
 
 def _listed(folder: int) -> list[str]:
-    """Return the names in an open folder, sorted."""
+    """Return the names in an open folder, sorted.
+
+    Raises:
+        ToolError: There are more than of any checkpoint.
+    """
+    names: list[str] = []
     with os.scandir(f"/proc/self/fd/{folder}") as entries:
-        return sorted(entry.name for entry in entries)
+        for entry in entries:
+            names.append(entry.name)
+            if len(names) > MOST_FILES:
+                raise ToolError(f"a folder of the checkpoint holds more than {MOST_FILES:,} files: it is secured by hand")
+    return sorted(names)
 
 
 def _link_into(place: int, unfinished: str, links: Links, actor: Actor) -> None:
