@@ -22,7 +22,7 @@ from assistant.logs.lines import Line
 from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
 from assistant.records import CallStatus, Checkpoint, Event, EventKind, JobSpec
-from assistant.recover.checkpoints import second_names
+from assistant.recover.checkpoints import owner_files, second_names
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import entries
 from assistant.recover.checkpoints.own_folders import new_checkpoints
@@ -269,8 +269,8 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
         return call
 
     for name in ("mkdir", "link", "fsync", "unlink", "rmdir"):
-        monkeypatch.setattr(second_names.os, name, wrapped(name, getattr(os, name)))
-    monkeypatch.setattr(second_names, "rename_in", wrapped("rename", second_names.rename_in))
+        monkeypatch.setattr(os, name, wrapped(name, getattr(os, name)))
+    monkeypatch.setattr(second_names, "rename_in", wrapped("rename", owner_files.rename_in))
     return made
 
 
@@ -350,20 +350,22 @@ def test_a_step_that_was_killed_right_before_its_rename_is_finished_also_where_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
-    step = {"incident": world.incident.id, "step": "secure", "why": "its loss", "by": "playbook:x"}
     arguments = {"job": world.job, "path": str(world.path(40))}
-    rename = second_names.rename_in
+    step = partial(
+        world.gate.call, "secure_checkpoint", arguments, why="its loss", by="playbook:x", incident=world.incident.id, step="secure"
+    )
+    rename = owner_files.rename_in
 
     def killed(*_: Any) -> None:
         raise Killed
 
     monkeypatch.setattr(second_names, "rename_in", killed)
     with pytest.raises(Killed):
-        world.gate.call("secure_checkpoint", arguments, **step)
+        step()
     assert not world.second.parent.exists()
     shutil.rmtree(world.path(40))
     monkeypatch.setattr(second_names, "rename_in", rename)
-    made = world.gate.call("secure_checkpoint", arguments, **step)
+    made = step()
     assert made.ok, made.error
     assert (world.second / "mp_rank_00" / "model_optim_rng.pt").read_bytes() == b"\x80" + bytes(9000)
 
@@ -407,7 +409,7 @@ def test_what_the_file_system_refuses_is_told_and_leaves_nothing(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr(second_names.os, place, refused)
+        patched.setattr(os, place, refused)
         made = world.secure()
     assert calls[0]
     assert not made.ok
@@ -434,7 +436,7 @@ def test_the_rotation_is_read_from_what_lies_there(tmp_path: Path) -> None:
     eight = saves(*range(225, 401, 25))
     seen = rotation_of(saves(*range(175, 351, 25)), folder / "step_200", first_step=5)
     assert seen is not None
-    assert (seen.kept, seen.saves_left, seen.gone_at) == (8, 2, START + timedelta(seconds=3 * 400))
+    assert (seen.limit, seen.saves_left, seen.gone_at) == (8, 2, START + timedelta(seconds=3 * 400))
     assert seen.words("step_200") == (
         "its program keeps its newest 8 checkpoints: step_200 is removed with 2 more saves at the latest, about 12:20 UTC"
     )

@@ -71,24 +71,24 @@ def secured_entries(folder: Path, listed: Sequence[Entry], forms: Collection[str
     return secured
 
 
-def names_of(entry: Entry, others: Sequence[Entry]) -> list[str]:
+def names_of(entry: Entry, listed: Sequence[Entry]) -> list[str]:
     """Return the names in its folder that make up a checkpoint: its own, those of a file a rank, and files named by its step.
 
     `model_000100.pt` goes with `optim_000100_rank0.pt` and `meta_000100.json`. Call it inside `reading_as`.
 
     Args:
         entry: The checkpoint.
-        others: The other checkpoints of the folder.
+        listed: The checkpoints of the folder.
 
     Raises:
         OSError: The folder cannot be listed.
     """
     own = [file.name for file in reversed(entry.loose_files)] or [entry.path.name]
-    foreign = {path.name for other in others if other.path != entry.path for path in (other.path, *other.loose_files)}
+    foreign = {path.name for sibling in listed if sibling.path != entry.path for path in (sibling.path, *sibling.loose_files)}
     digits = next((word for word in re.findall(r"\d+", entry.path.name) if int(word) == entry.step), "")
     if len(digits) < 2 or not entry.files:
         return own
-    step = re.compile(rf"(?<!\d){digits}(?!\d)")
+    step = re.compile(rf"(?<!\d){re.escape(digits)}(?!\d)")
     saved_at = max(file.mtime for file in entry.files.values())
     for file in list_folder(entry.path.parent):
         if file.name in (*own, *foreign) or step.search(file.name) is None or NO_COMPANION.search(file.name):
