@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +66,7 @@ def test_the_last_healthy_checkpoint_outlives_the_rotation_of_its_job(engine: En
     uid = pwd.getpwnam(OWNER).pw_uid
     for path in (folder, folder / "train.py"):
         os.chown(path, uid, pwd.getpwnam(OWNER).pw_gid)
-    script = f"#!/bin/bash\n#SBATCH --output=%x-%j.log\nexec {sys.executable} -u train.py --resume ${{RESUME:-}}\n"
+    script = "#!/bin/bash\n#SBATCH --output=%x-%j.log\nexec python3 -u train.py --resume ${RESUME:-}\n"
     engine.scheduler.submit(JobSpec("rotates", script, work_dir=folder, user=OWNER))
     saved = folder / "checkpoints"
     until(lambda: (saved / "step_120").is_dir(), 60, state=lambda: list(folder.iterdir()))
