@@ -1,4 +1,4 @@
-"""A stranger's job diverges, trains on and keeps its newest three checkpoints: the last healthy one outlives them on real Slurm."""
+"""A stranger's job diverges, trains on and keeps its newest twelve checkpoints: the last healthy one outlives them on real Slurm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if len(sys.argv) > 2 and sys.argv[1] == "--resume":
     print(f"resumed from {sys.argv[2]} at step {step}", flush=True)
 while step < 4000:
     step += 1
-    time.sleep(0.1)
+    time.sleep(0.3)
     loss = float("nan") if step > 110 else 2 + 1 / step
     print(f"step {step} loss {loss:.4f}", flush=True)
     if step % 20 == 0:
@@ -41,7 +41,7 @@ while step < 4000:
             file.write(b"\\x80" + b"%09d" % step + bytes(9000))
         os.rename(new, f"{folder}/step_{step}")
         print(f"saved {folder}/step_{step}", flush=True)
-        for old in sorted(os.listdir(folder), key=lambda name: int(name.split("_")[1]))[:-3]:
+        for old in sorted(os.listdir(folder), key=lambda name: int(name.split("_")[1]))[:-12]:
             shutil.rmtree(f"{folder}/{old}")
 """
 
@@ -77,8 +77,7 @@ def test_the_last_healthy_checkpoint_outlives_the_rotation_of_its_job(engine: En
         return second.is_file()
 
     until(secured, 30, pause_s=1.0, state=lambda: (engine.store.incidents(), engine.store.calls()))
-    until(lambda: not (saved / "step_100").exists(), 60)
-    until(lambda: (saved / "step_200").is_dir(), 60)
+    until(lambda: not (saved / "step_100").exists(), 90)
     assert second.read_bytes()[1:10] == b"000000100", "the program has removed its own name, and the data are there"
     assert {path.lstat().st_uid for path in (folder / "nightshift-secured").rglob("*")} == {uid}
     assert all(int(path.name.split("_")[1]) > 110 for path in saved.glob("step_*")), "each that it kept is worthless"
