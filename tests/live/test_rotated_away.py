@@ -1,4 +1,4 @@
-"""A stranger's job diverges, trains on and keeps its newest twelve checkpoints: the last healthy one outlives them on real Slurm."""
+"""A stranger's job diverges, trains on and keeps its twelve newest saves: the last healthy one outlives them on real Slurm."""
 
 from __future__ import annotations
 
