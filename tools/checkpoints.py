@@ -25,6 +25,7 @@ from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.checkpoints.secured import folder_of, is_secured
 from assistant.recover.claimed_folders import claimant_of
 from assistant.recover.directives import gpu_hours, never_began, never_began_words, task_line, together_words
 from assistant.recover.job_program import programs_now
@@ -383,6 +384,9 @@ def choice_note(choice: Choice, *, with_path: bool = False) -> str:
     words += f" ({choice.checkpoint.path})" if choice.checkpoint is not None and with_path else ""
     if choice.checkpoint is not None and choice.checkpoint.unread:
         words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
+    if choice.checkpoint is not None and is_secured(choice.checkpoint.path) and not with_path:
+        reason = f"is gone from {folder_of(choice.checkpoint.path)} and was secured"
+        words += f", which {reason}: {choice.checkpoint.path}"
     refused = "; ".join(
         f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
         for checkpoint in choice.refused

@@ -14,6 +14,7 @@ from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk, run_of, tag_of
 from assistant.recover.checkpoints.aside import write_tracker
 from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.identity import LEFT_BEHIND, MOVED, is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.job_program import FileReader
 from assistant.recover.restart import elsewhere, too_few_nodes
@@ -130,7 +131,7 @@ def named_checkpoint(context: Context, job: Job, name: str, *, read: bool) -> Ch
         path = choice["path"]
     now, forms = context.clock.now(), known_forms(context, job)
     with reading_as(job.account):
-        saves = inventory(Path(path).parent, now=now, forms=forms)
+        saves = inventory(folder_of(Path(path)), now=now, forms=forms)
         listed = next((save for save in saves.checkpoints if save.path == Path(path)), None)
         if listed is None:
             raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")

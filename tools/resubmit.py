@@ -12,6 +12,7 @@ from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.directives import never_began
 from assistant.recover.drivers import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim
@@ -459,7 +460,7 @@ def _must_load(context: Context, job: Job, checkpoint: Checkpoint | None, *, rea
     if checkpoint is not None and (saves is None or checkpoint.path not in [save.path for save in saves.checkpoints]):
         with reading_as(job.account):
             forms = search.place.forms if search.place is not None else frozenset()
-            saves = inventory(checkpoint.path.parent, now=context.clock.now(), forms=forms)
+            saves = inventory(folder_of(checkpoint.path), now=context.clock.now(), forms=forms)
     plan = resume_plan(way, saves, checkpoint, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")

@@ -16,6 +16,7 @@ from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, step_in_name
+from assistant.recover.checkpoints.secured import folder_of
 
 MOST_LINES = 200_000
 """Lines that are looked through: a load stands at the beginning of an attempt."""
@@ -319,7 +320,8 @@ def _by_lines(checkpoint: Checkpoint, loaded: LoadedCheckpoint) -> LoadCompariso
         return LoadComparison(LoadVerdict.FROM_START, f"it began at the start: {loaded.fresh_line!r}; {expectation}")
     folder = str(checkpoint.path.parent)
     loads_named = [load for load in loaded.loads if checkpoint.path.name in PurePosixPath(load.path).parts]
-    near = [load for load in loaded.loads if load.path.startswith(folder + "/") or load.path == folder]
+    homes = (folder, str(folder_of(checkpoint.path)))
+    near = [load for load in loaded.loads if any(load.path.startswith(f"{home}/") or load.path == home for home in homes)]
     with_step = [load for load in (near or loaded.loads) if load.step is not None]
     loads_elsewhere = [load for load in with_step if load.step != checkpoint.step]
     if (

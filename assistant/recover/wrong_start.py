@@ -27,6 +27,7 @@ from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.own_folders import Walk
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
 from assistant.untrusted import LOOK_S, is_folder, status_of, walk_files, within
 from assistant.watch.progress import NOT_A_NUMBER_STEPS
@@ -137,14 +138,19 @@ def _named_as_chosen(checkpoint: Checkpoint, loaded: LoadedCheckpoint) -> bool:
 
 def _lies_elsewhere(checkpoint: Checkpoint, load: LoadLine) -> bool:
     """Tell whether what a line names lies outside the folder of the chosen checkpoint and not above it."""
-    path, folder = PurePosixPath(load.path), PurePosixPath(checkpoint.path.parent)
-    return path.is_absolute() and not path.is_relative_to(folder) and not folder.is_relative_to(path)
+    path = PurePosixPath(load.path)
+    folders = [PurePosixPath(folder) for folder in (checkpoint.path.parent, folder_of(checkpoint.path))]
+    return path.is_absolute() and not any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in folders)
 
 
 def _by_load(checkpoint: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int], refused: Collection[int]) -> str:
     """Return the proof that another checkpoint was loaded: the line and the first steps after it say the same."""
-    folder = str(checkpoint.path.parent)
-    near = [load for load in loaded.loads if not load.path or load.path == folder or load.path.startswith(f"{folder}/")]
+    folders = (str(checkpoint.path.parent), str(folder_of(checkpoint.path)))
+    near = [
+        load
+        for load in loaded.loads
+        if not load.path or any(load.path == folder or load.path.startswith(f"{folder}/") for folder in folders)
+    ]
     near = near or [load for load in loaded.loads if not load.path.startswith("/")]
     for load in reversed(near):
         if load.step is None or not goes_on_from(load, loaded) or max(steps) <= load.step:

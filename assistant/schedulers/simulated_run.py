@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ class SimulatedRun:
     """Log that its program opens by itself: the steps stand there and not in its standard output."""
     checkpoints: Path | None = None
     save_every: int = 20
+    keeps: int | None = None
+    """How many of its newest checkpoints it keeps: a save removes the older ones; None: all."""
     cut: tuple[int, ...] = ()
     """Steps whose checkpoints are left without a manifest."""
 
@@ -160,6 +163,9 @@ class SimulatedProgress:
         if run.checkpoints is not None and step % run.save_every == 0:
             lines.append(saving_line(step, run.checkpoints))
             write_checkpoint(run.checkpoints, step, whole=step not in run.cut)
+            if run.keeps is not None:
+                for old in sorted(run.checkpoints.glob("iter_*"))[: -run.keeps]:
+                    shutil.rmtree(old)
             if step not in run.cut:
                 lines.append(saved_line(step, run.checkpoints))
         return lines

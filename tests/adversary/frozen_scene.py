@@ -287,6 +287,11 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "set aside": ("set_aside_checkpoints", {"job": "{failed}", "paths": ["{checkpoints}/iter_0000040"]}),
     "put back": ("put_back_checkpoints", {"job": "{failed}", "paths": ["{checkpoints}/nightshift-refused/iter_0000020"]}),
+    "secure": ("secure_checkpoint", {"job": "{failed}", "path": "{checkpoints}/iter_0000040"}),
+    "release": (
+        "release_checkpoint",
+        {"job": "{failed}", "path": "{above}/nightshift-secured/ckpt/of-iter_0000020/iter_0000020"},
+    ),
     "set tracker": ("set_tracker", {"job": "{failed}", "tracker": "{checkpoints}/latest_checkpointed_iteration.txt", "text": "20"}),
     "restore tracker": (
         "restore_tracker",
@@ -317,12 +322,22 @@ def file_arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
     if name == "put back":
         (scene.checkpoints / "nightshift-refused").mkdir()
         (scene.checkpoints / "iter_0000020").rename(scene.checkpoints / "nightshift-refused/iter_0000020")
+    if name == "release":
+        second = scene.checkpoints.parent / "nightshift-secured/ckpt/of-iter_0000020/iter_0000020/mp_rank_00/model_optim_rng.pt"
+        second.parent.mkdir(parents=True)
+        second.hardlink_to(scene.checkpoints / "iter_0000020/mp_rank_00/model_optim_rng.pt")
     tool, arguments = ON_FILES[name]
-    known = {"checkpoints": str(scene.checkpoints), **scene.jobs}
+    known = {"checkpoints": str(scene.checkpoints), "above": str(scene.checkpoints.parent), **scene.jobs}
     return tool, {
         key: [text.format(**known) for text in given] if isinstance(given, list) else given.format(**known)
         for key, given in arguments.items()
     }
+
+
+def files_of(scene: Scene) -> dict[str, str]:
+    """Return what lies in the folder of checkpoints and, with their second names, beside it."""
+    second = tree_of(scene.checkpoints.parent / "nightshift-secured")
+    return {**tree_of(scene.checkpoints), **{f"nightshift-secured/{name}": text for name, text in second.items()}}
 
 
 def tree_of(folder: Path) -> dict[str, str]:

@@ -18,8 +18,8 @@ from assistant.recover.checkpoints.aside import moves_aside
 from assistant.recover.checkpoints.trackers import TRACKER_BYTES
 from assistant.store.calls import command_digest
 from assistant.tooling import find_tool
-from assistant.tools import aside
-from tests.adversary.frozen_scene import BY, ON_FILES, Scene, file_arguments_of, scene_of, tree_of
+from assistant.tools import aside, secured
+from tests.adversary.frozen_scene import BY, ON_FILES, Scene, file_arguments_of, files_of, scene_of, tree_of
 
 KINDS = ("simulated", "local", "slurm")
 
@@ -35,6 +35,11 @@ def typed(shown: str, before: dict[str, str], top: Path) -> dict[str, str]:
             moved = {name: text for name, text in after.items() if name == names[0] or name.startswith(f"{names[0]}/")}
             after = {name: text for name, text in after.items() if name not in moved}
             after |= {names[1] + name.removeprefix(names[0]): text for name, text in moved.items()}
+        elif words[0] == "cp":
+            assert words[1] == "-alT", line
+            after |= {str(above): "/" for above in Path(names[1]).parents if str(above) != "."}
+            linked = {name: text for name, text in after.items() if name == names[0] or name.startswith(f"{names[0]}/")}
+            after |= {names[1] + name.removeprefix(names[0]): text for name, text in linked.items()}
         else:
             assert words[:2] == ["printf", "%s"], line
             after[names[0]] = words[2].encode().hex()
@@ -142,10 +147,16 @@ ON_CHECKPOINTS = (
     other_bytes, one_more_file, one_file_less, another_in_its_place, a_link_in_its_place, folder_is_a_link, target_is_taken,
 )  # fmt: skip
 ON_TRACKERS = (tracker_says_more, tracker_is_gone, tracker_is_a_link, tracker_is_a_folder, folder_is_a_link)
-FAST = ("set aside", "set tracker")
+ON_SECURED = tuple(change for change in ON_CHECKPOINTS if change is not target_is_taken)
+FAST = ("set aside", "set tracker", "secure")
+CHANGES_OF = (
+    (("set aside", "put back"), ON_CHECKPOINTS),
+    (("secure",), ON_SECURED),
+    (("set tracker", "restore tracker"), ON_TRACKERS),
+)
 PAIRS = [
     pytest.param(name, change, marks=() if name in FAST else pytest.mark.slow)
-    for names, changes in ((("set aside", "put back"), ON_CHECKPOINTS), (("set tracker", "restore tracker"), ON_TRACKERS))
+    for names, changes in CHANGES_OF
     for name in names
     for change in changes
 ]
@@ -185,8 +196,8 @@ def test_what_changes_right_before_the_command_is_not_done(
 
         return call
 
-    for function in ("move", "write_tracker"):
-        monkeypatch.setattr(aside, function, swapped(getattr(aside, function)))
+    for module, function in ((aside, "move"), (aside, "write_tracker"), (secured, "link_all")):
+        monkeypatch.setattr(module, function, swapped(getattr(module, function)))
     outcome = scene.gate(Mode.ACT).call(tool, arguments, why="test", by="playbook:x")
     assert not outcome.ok
     assert states
@@ -194,6 +205,21 @@ def test_what_changes_right_before_the_command_is_not_done(
     assert {name: now[name] for name in states[0] if name in now and "s.db" not in name} == {
         name: text for name, text in states[0].items() if "s.db" not in name
     }
+
+
+def test_the_links_that_were_shown_are_those_that_are_made(tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    tool, arguments = file_arguments_of(scene, "secure")
+    top = scene.checkpoints.parent
+    before = {f"{scene.checkpoints.name}/{name}": text for name, text in tree_of(scene.checkpoints).items()}
+    shown = scene.shown(scene.asks(tool, arguments))
+    assert not (top / "nightshift-secured").exists(), "nothing happens before the yes"
+    assert scene.gate(Mode.ACT).call(tool, arguments, why="test", by="playbook:x").ok
+    after = typed(shown, before, top)
+    now = {
+        name: text for name, text in tree_of(top).items() if name.split("/")[0] in (scene.checkpoints.name, "nightshift-secured")
+    }
+    assert {name: text for name, text in now.items() if name != scene.checkpoints.name} == after != before
 
 
 def test_a_tool_moves_nothing_but_what_it_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +244,7 @@ def test_a_tool_moves_nothing_but_what_it_stated(tmp_path: Path, monkeypatch: py
 def test_a_crash_after_the_change_is_looked_up_and_can_be_taken_back(name: str, tmp_path: Path) -> None:
     scene = scene_of("simulated", tmp_path)
     tool, arguments = file_arguments_of(scene, name)
-    before = tree_of(scene.checkpoints)
+    before = files_of(scene)
     gate = scene.gate(Mode.ACT)
     call = gate.prepare(tool, arguments, why="test", by=BY)
     scene.store.move_call(call.id, CallStatus.PENDING, CallStatus.INTENT)
@@ -227,10 +253,10 @@ def test_a_crash_after_the_change_is_looked_up_and_can_be_taken_back(name: str, 
     outcome = gate.resolve(scene.store.call(call.id))
     assert outcome is not None
     assert outcome.ok, outcome.error
-    assert tree_of(scene.checkpoints) != before
-    if name in ("set aside", "set tracker"):
+    assert files_of(scene) != before
+    if name in ("set aside", "set tracker", "secure"):
         assert gate.undo(call.id, BY).ok
-        left = {key: text for key, text in tree_of(scene.checkpoints).items() if key != "nightshift-refused"}
+        left = {key: text for key, text in files_of(scene).items() if key != "nightshift-refused"}
         assert left == before
 
 

@@ -4,5 +4,6 @@
 of it belongs to the job; `search_outcome` holds the answers and the proofs that nothing was saved. `inventory` judges the
 checkpoints of a folder: `layout`, `names` and `bundles` know how frameworks lay them out, `shards` whether one is complete,
 `files`, `arrays`, `streams`, `structures` and `forms` whether its files are whole, `trackers` which of them a program takes.
-`aside` moves checkpoints out of the way, `interval` says how often to save.
+`aside` moves checkpoints out of the way, `interval` says how often to save. `rotation` says when one is removed, `secured` finds
+those with a second name, `second_names` makes such names; `owner_files` opens folders and decides whose files are changed.
 """

@@ -21,6 +21,7 @@ from assistant.recover.checkpoints.arrays import array_problems, number_problem,
 from assistant.recover.checkpoints.forms import FileVerdict, ends_in_zeros, fails_alone, file_verdict, series_verdict
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
 from assistant.recover.checkpoints.names import SUFFIXES, run_prefix, says_epoch
+from assistant.recover.checkpoints.secured import is_secured, secured_entries
 from assistant.recover.checkpoints.shards import UNTOLD, missing_problems, shard_count_problem, size_problems
 from assistant.recover.checkpoints.trackers import (
     TENSORFLOW_TRACKER,
@@ -115,7 +116,7 @@ def inventory(folder: Path, *, now: datetime, live: bool = False, forms: Collect
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
     listing = within(READ_S, partial(_judged, folder, now=now, live=live, forms=forms), f"checkpoint folder {folder}")
     notes = _tracker_notes(listing.tracker, listing.entries) + _trap_notes(listing.tracker, listing.checkpoints)
-    parent = listing.entries[-1].path.parent if listing.entries else folder
+    parent = next((entry.path.parent for entry in reversed(listing.entries) if not is_secured(entry.path)), folder)
     leading = within(LOOK_S, partial(links, parent), f"checkpoint folder {folder}") if listing.entries else []
     return replace(listing, notes=tuple(notes), links=tuple(leading))
 
@@ -123,6 +124,8 @@ def inventory(folder: Path, *, now: datetime, live: bool = False, forms: Collect
 def _judged(folder: Path, *, now: datetime, live: bool, forms: Collection[str]) -> Inventory:
     """Return what lies in a folder, without notes and links."""
     listed, names = _read(folder, forms)
+    secured = secured_entries(listed[-1].path.parent if listed else folder, listed, forms)
+    listed = sorted([*listed, *secured], key=lambda entry: entry.step) if secured else listed
     names_by_path = second_names(listed)
     listed = with_common_steps(listed, names_by_path)
     judged = (_judge(listed[n], _compared(listed, n), names, now=now, live=live, read=0) for n in range(len(listed)))

@@ -14,6 +14,7 @@ from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
 from assistant.recover.checkpoints.files import epoch_inside, step_inside
 from assistant.recover.checkpoints.names import (
+    OUR_FOLDERS,
     SUFFIXES,
     Unit,
     is_rolling,
@@ -148,8 +149,6 @@ NUMBER_ALONE = re.compile(r"^(?:checkpoint_metadata|model_config)\.json$|tp_rank
 """Files of nanotron and picotron, which name folders by the step alone; other such folders may be tasks or ranks."""
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
-SET_ASIDE = "nightshift-refused"
-"""Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
 NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt", "chief")
 """The last one is made by TensorFlow's BackupAndRestore."""
 
@@ -225,7 +224,7 @@ def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> lis
     Raises:
         OSError: The folder cannot be read.
     """
-    children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
+    children = [child for child in list_folder(folder) if child.name not in OUR_FOLDERS]
     listed = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
     listed = [*map(_without_slot_number, listed, [listed] * len(listed)), *_torn_slots(children, listed)]
     listed = [*_joined_ranks(listed), *_bundles(folder, children)]

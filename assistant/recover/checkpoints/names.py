@@ -41,6 +41,11 @@ class _Part:
 
 
 SUFFIXES = (".pth.tar", ".pt.tar", ".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack", ".ckpt")
+SET_ASIDE = "nightshift-refused"
+"""Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
+SECURED = "nightshift-secured"
+"""Folder beside a checkpoint folder in which checkpoints have second names."""
+OUR_FOLDERS = (SET_ASIDE, SECURED)
 OTHER_WEIGHTS = (".h5", ".hdf5", ".keras", ".index")
 """Suffixes of weights of Keras and TensorFlow, whose folders are mostly of no layout that is known."""
 STEP_WORDS = frozenset(

@@ -24,8 +24,8 @@ from pathlib import Path
 from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.logs.attempt import STREAMS
 from assistant.records import Job
-from assistant.recover.checkpoints.layout import SET_ASIDE, could_be_checkpoint, entries
-from assistant.recover.checkpoints.names import name_form
+from assistant.recover.checkpoints.layout import could_be_checkpoint, entries
+from assistant.recover.checkpoints.names import OUR_FOLDERS, name_form
 from assistant.recover.joblog import logs_of
 from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, read_end_from, read_start, status_of
@@ -37,7 +37,7 @@ WALK_FOLDERS = 6
 """Folders below one another."""
 PASSED_OVER = re.compile(
     r"\.(?:git|hg|svn|cache|ipynb_checkpoints|venv|conda|tox|mypy_cache|pytest_cache|Trash)|__pycache__|node_modules|site-packages|"
-    rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{SET_ASIDE}"
+    rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{'|'.join(OUR_FOLDERS)}"
 )
 """Folders that hold no checkpoints of a job, or very many files."""
 

@@ -41,6 +41,7 @@ from assistant.recover.checkpoints.search_outcome import (
     unmounted_folder,
     with_piece_work,
 )
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.resume.pinned_folder import JOB_ID, as_another_job, moved_folder
 from assistant.recover.resume.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
@@ -336,7 +337,7 @@ def _inventory_below(
     live = not job.state.ended
     found = inventory(place.folder, now=now, live=live, forms=place.forms)
     if found.checkpoints:
-        inner = found.checkpoints[-1].path.parent
+        inner = folder_of(found.checkpoints[-1].path)
         return (place if inner == place.folder else Place(inner, place.how, forms=place.forms)), found
     folder = own_folder(new_checkpoints(place.folder, job.started, clock, forms=place.forms), job, texts, place.forms)
     if folder is None:

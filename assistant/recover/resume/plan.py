@@ -6,18 +6,21 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
 from assistant.recover.checkpoints.names import SUFFIXES
+from assistant.recover.checkpoints.secured import folder_of, is_secured
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
 from assistant.recover.resume.means import SETTLE, ResumeMeans, ResumeWay
 from assistant.recover.resume.number import leads_to
 from assistant.recover.resume.script_arguments import template_text
 
+BY_PLACE = ("{name}", "{step}", "{folder}")
+"""Places of a template that lead to a checkpoint among others of its folder."""
 DEEPSPEED_TRACKER = "latest"
 NEED_METADATA = (Format.TORCHTITAN,)
 """Formats whose program passes over a folder without `.metadata` by itself."""
@@ -76,6 +79,12 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         if (dead_end := _dead_end(way, checkpoint)) is not None:
             return ResumePlan(f"{out}: move it away before any start; {dead_end}")
         return ResumePlan(f"{out}: take that line out, or {SETTLE}")
+    if is_secured(checkpoint.path):
+        if not _is_given_path(way):
+            return ResumePlan(_out_of_sight(way, checkpoint))
+    elif inventory is not None:
+        # a program neither sees nor meets what has only a second name
+        inventory = _in_its_folder(inventory)
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
@@ -141,6 +150,33 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         return ResumePlan(f"{unknown_step} tells no step, and this script may load it instead of {checkpoint.path.name}; {SETTLE}")
     newer = _newer(way, inventory, checkpoint)
     return _as_it_is(way, _linked(inventory, checkpoint, newer, exact=False) or ResumePlan(set_aside=newer), checkpoint)
+
+
+def _is_given_path(way: ResumeWay) -> bool:
+    """Tell whether a script is given the path of a checkpoint, and no name, number or folder by which it looks among others."""
+    words = " ".join((way.by, way.argument, way.variable, way.path, *(way.arguments or ())))
+    return way.means is ResumeMeans.ARGUMENT and not way.prefix and not any(place in words for place in BY_PLACE)
+
+
+def _out_of_sight(way: ResumeWay, checkpoint: Checkpoint) -> str:
+    """Return that a script does not come to a checkpoint that has only its second name, and how a person puts it back."""
+    folder = folder_of(checkpoint.path)
+    back = f"cp -al {shlex.quote(str(checkpoint.path))} {shlex.quote(f'{folder}/')}"
+    return (
+        f"{way.sentence}; {checkpoint.path.name} is gone from {folder} and lies at {checkpoint.path} alone, where nothing proves "
+        f"that it looks. A person puts it back ({back}), moves the newer ones away and starts it, or gives it that path: {SETTLE}"
+    )
+
+
+def _in_its_folder(inventory: Inventory) -> Inventory:
+    """Return what lies in the folder of the run itself, without what has only a second name elsewhere."""
+    if not any(is_secured(entry.path) for entry in inventory.entries):
+        return inventory
+    return replace(
+        inventory,
+        entries=tuple(entry for entry in inventory.entries if not is_secured(entry.path)),
+        checkpoints=tuple(save for save in inventory.checkpoints if not is_secured(save.path)),
+    )
 
 
 def leads_astray(folder: Inventory) -> bool:

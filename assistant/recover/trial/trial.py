@@ -27,6 +27,7 @@ from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.recover.resume.means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume.script_arguments import submission_arguments
@@ -432,7 +433,7 @@ def _first_save(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
 
     What it writes over of another checkpoint is saved as well: a run saves again the steps that the attempt before it had saved.
     """
-    folder = checkpoint.path.parent
+    folder = folder_of(checkpoint.path)
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
     steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
     rivals = [item for item in (inventory.entries if inventory is not None else ()) if item.step != checkpoint.step]
