@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -273,15 +273,11 @@ def _in_bracket(stem: str, inside: str) -> list[str]:
     names: list[str] = []
     for part in inside.split(","):
         first, _, last = part.partition("-")
-        names += map(stem.__add__, _written_numbers(len(first))[int(first) : int(last or first) + 1])
+        width = len(first)
+        names += [stem + str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]
         if len(names) > MOST_WRITTEN * LIMIT:
             return []  # no cluster has so many: nobody can read it
     return names
-
-
-@cache
-def _written_numbers(width: int) -> tuple[str, ...]:
-    return tuple(f"{number:0{width}d}" for number in range(100_000))
 
 
 class AwaitedJob(NamedTuple):
