@@ -19,7 +19,7 @@ from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secre
 _QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
 _ANCHOR = re.compile(
     rf"""(?P<name>
-        (?: pass (?:words?|wo?r?d|phrases?|code|wort)? | pwd? | psk | pat
+        (?: pass (?:[_-]?(?:words?|wo?r?d|phrases?|code)|wort)? | pwd? | psk | pat
           | secrets? | signature | sig | sas | session (?:id)? | salt
           | token | totp | otp | auth (?:tok\b | orization | entication)? | api[_-]?keys? | keys?
           | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
@@ -69,6 +69,11 @@ _WRAPPER = re.compile(
 _LONG = re.compile(r"\\{0,7}[bru]?[\"'`]?[A-Za-z0-9+/_~.:-]{16}")
 _LONGEST_VALUE = 8_192
 """Characters within which the closing quote of a value is looked for."""
+_LONG_RUN, _MOST_NAMES = 512, 16
+"""Of a run without a space: behind so many names of secrets with so many characters left, the rest is hidden and not judged.
+
+Each name would be judged by all that follows: `auth:auth:auth:` cost a hundred times as much as ordinary text.
+"""
 
 
 def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
@@ -78,8 +83,17 @@ def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         text: As it is.
         lowered: The same in small letters, character for character.
     """
-    position = 0
+    position = run_end = name_count = 0
     while match := _ANCHOR.search(lowered, position):
+        if match.end() >= run_end:
+            run = _BARE.match(text, match.end())
+            run_end, name_count = run.end() if run else 0, 0
+        elif run_end - match.end() > _LONG_RUN:
+            name_count += 1
+        if name_count > _MOST_NAMES:
+            yield match.end(), run_end
+            position = run_end
+            continue
         span = _span(text, match)
         if span is None:
             position = match.end("name")
@@ -114,6 +128,8 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         strength = strength_of(f"{spaced['word']}_{name}")
     if strength is Strength.WEAK and kind == "pair" and outside[-1:] in _QUERY_SIGNS and _QUERY.search(outside):
         return _query_value(text, match.end())
+    if kind == "space" and name.startswith("$"):
+        return None  # `-B $PWD docker://image`: a variable is used
     if strength is Strength.NONE or outside.endswith("${") or (strength is Strength.WEAK and _is_dull(outside)):
         return None
     if strength is Strength.PASSWORD and _LABEL.search(name):

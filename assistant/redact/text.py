@@ -180,8 +180,10 @@ def _is_path(user: str) -> bool:
 
 # Find keys of several lines: PEM, OpenSSH, PGP and PuTTY, whole or cut off at either end, also with escaped newlines.
 
-_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----")
-_END = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
+_KEY_LABEL = r"(?:[\w-]{1,16} (?<!\bPUBLIC )){0,4}(?:KEY(?: BLOCK)?|[Kk]ey(?: V\d)?)-----"
+"""Of whatever key but a public one: `RSA PRIVATE KEY`, `OpenVPN Static key V1`."""
+_BEGIN = re.compile(rf"-----BEGIN {_KEY_LABEL}|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----", re.ASCII)
+_END = re.compile(rf"-----END {_KEY_LABEL}|---- END SSH2 ENCRYPTED PRIVATE KEY ----", re.ASCII)
 _PUTTY = re.compile(r"Private-Lines: *\d{1,3}|Private-MAC: *[0-9a-f]{20,}")
 _ALONE = re.compile(
     r"(?<![A-Za-z0-9+/=._-])(?=[A-Za-z0-9+/]{0,40}[a-z])(?=[A-Za-z0-9+/]{0,40}[A-Z])(?=[A-Za-z0-9+/]{0,40}[0-9])"
@@ -211,7 +213,7 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     if "kind: secret" in lowered:
         for block in _KUBERNETES.finditer(text):
             yield from (entry.span("value") for entry in _ENTRY.finditer(text, block.start("lines"), block.end("lines")))
-    if "private" not in lowered:
+    if "private" not in lowered and " key" not in lowered:
         return
     ends = [match.span() for match in _END.finditer(text)]
     starts = [start for start, _ in ends]

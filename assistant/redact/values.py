@@ -116,6 +116,8 @@ def strength_of(name: str) -> Strength:
     loud = name.isupper() and len(words) > 1
     if last == "data" and before in ("key", "token"):  # kubeconfig: client-key-data
         return Strength.STRONG
+    if before == "pass" and last in ("word", "phrase", "code"):
+        return Strength.PASSWORD
     for ending, judge in _JUDGES:
         if last.endswith(ending):
             return judge(last.removesuffix(ending), before, loud)
@@ -282,8 +284,10 @@ def _is_mixed(value: str) -> bool:
     """Tell whether a value has digits among letters, or capitals and small letters in no order of words."""
     if _WORD_LIKE.fullmatch(value):
         return _switches(value) * 4 >= len(value)
-    letters = any(sign.isalpha() for sign in value)
-    return letters and any(sign.isdigit() for sign in value)
+    return _LETTER.search(value) is not None and _DIGIT.search(value) is not None
+
+
+_LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 
 
 _RUNS = re.compile(r"[A-Za-z0-9+/=_~]{8,}", re.ASCII)
