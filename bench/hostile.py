@@ -45,6 +45,12 @@ FAMILIES = {
     "JSON": '{"a": [1, 2, "x"], ',
     "short lines": "a\n",
 }
+NAMES = (
+    "password pass passwd pwd psk pat secret signature sig sas session salt token otp auth api_key key credentials cookie "
+    "community csrf bearer jwt webhook mnemonic hmac license dsn"
+).split()
+SEPARATORS = (":", "=", ": ", "= ", " ", ">", "->", " is ", ".x:", " x:", "(", "['", "=a,", "=Ab1&", "=\n", ":\n", "='", '\\": \\"')
+"""What stands behind a name of a secret: each name by each way to write a value behind it."""
 
 
 def main() -> int:
@@ -63,8 +69,26 @@ def main() -> int:
         cut, alone, longer = _cost(_through_line, text) / base, _cost(redact, text) / raw, _cost(redact, text * 4) / raw
         worst = max(worst, cut)
         print(f"{name:26} as a line of a log {cut:5.2f}x   redaction alone {alone:5.2f}x, four times as long {longer:5.2f}x a byte")
-    print(f"worst as a line of a log: {worst:.2f}x (limit {LIMIT:.0f}x)")
-    return int(max(worst, _matching(options.log)) > LIMIT)
+    names = _names_cost(options.bytes) / base
+    print(f"worst as a line of a log: {max(worst, names):.2f}x (limit {LIMIT:.0f}x)")
+    return int(max(worst, names, _matching(options.log)) > LIMIT)
+
+
+def _names_cost(size: int) -> float:
+    """Print the dearest names of secrets, again and again, as a line of a log; return the cost of a byte of the worst."""
+    costs: dict[str, float] = {}
+    for piece in (name + separator for name in NAMES for separator in SEPARATORS):
+        text = (piece * (size // len(piece) + 1))[:size]
+        costs[piece] = _cost(_through_line, text, 1)
+    dearest = sorted(costs, key=lambda piece: costs[piece], reverse=True)[:5]
+    for piece in dearest:  # once more, to part the cost from the noise of the machine
+        text = (piece * (size // len(piece) + 1))[:size]
+        costs[piece] = min(costs[piece], _cost(_through_line, text))
+    print(
+        f"of {len(costs)} names and separators, in ns a byte: "
+        + ", ".join(f"{costs[piece] * 1e9:.0f} {piece!r}" for piece in dearest)
+    )
+    return max(costs[piece] for piece in dearest)
 
 
 def _matching(log: Path | None) -> float:

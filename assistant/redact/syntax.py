@@ -1,19 +1,16 @@
-r"""Find where secrets stand in a text: behind a name, in whatever syntax, and by their own form.
+r"""Find where secrets stand behind a name, in whatever syntax.
 
-Behind a name: `NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
+`NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
 tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the
-next line. Forms of keys and tokens, and options of programs that take one, stand in `knowledge/secrets.toml`.
+next line.
 """
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
 
-from assistant.content.reading import build, read_toml, shipped
 from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secret_value, looks_random, strength_of
 
 _QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
@@ -69,11 +66,8 @@ _WRAPPER = re.compile(
 _LONG = re.compile(r"\\{0,7}[bru]?[\"'`]?[A-Za-z0-9+/_~.:-]{16}")
 _LONGEST_VALUE = 8_192
 """Characters within which the closing quote of a value is looked for."""
-_LONG_RUN, _MOST_NAMES = 512, 16
-"""Of a run without a space: behind so many names of secrets with so many characters left, the rest is hidden and not judged.
-
-Each name would be judged by all that follows: `auth:auth:auth:` cost a hundred times as much as ordinary text.
-"""
+_LONG_RUN, _MOST_OF_RUN = 512, 16
+_WINDOW, _MOST_OF_WINDOW = 4_096, 64
 
 
 def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
@@ -83,16 +77,11 @@ def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         text: As it is.
         lowered: The same in small letters, character for character.
     """
-    position = run_end = name_count = 0
+    position, limits = 0, _NameLimits(text)
     while match := _ANCHOR.search(lowered, position):
-        if match.end() >= run_end:
-            run = _BARE.match(text, match.end())
-            run_end, name_count = run.end() if run else 0, 0
-        elif run_end - match.end() > _LONG_RUN:
-            name_count += 1
-        if name_count > _MOST_NAMES:
-            yield match.end(), run_end
-            position = run_end
+        if (rest_end := limits.rest_end(match.end())) is not None:
+            yield match.start("name"), rest_end
+            position = rest_end
             continue
         span = _span(text, match)
         if span is None:
@@ -100,6 +89,36 @@ def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             continue
         yield span
         position = max(span[1], match.end("name"))
+
+
+class _NameLimits:
+    """Says where a text consists of names of secrets, so that judging each by what follows would cost far more than other text.
+
+    That is so behind 16 names in one run without a space of which more than 512 characters are left, and behind 64 within 4,096
+    characters. What is left of the run or of these characters is then hidden whatever it is: no ordinary text has it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = self._run_end = self._run_count = self._window_end = self._window_count = 0
+
+    def rest_end(self, at: int) -> int | None:
+        """Return where the rest ends that is hidden from here on, None where the name that ends here is judged."""
+        text = self._text
+        if text.find("[redacted]", self._at, at) >= 0:
+            self._run_end = self._window_end = 0  # what was hidden so stays as it is the next time
+        if at >= self._run_end:
+            run = _BARE.match(text, at)
+            self._run_end, self._run_count = run.end() if run else 0, 0
+        elif self._run_end - at > _LONG_RUN:
+            self._run_count += 1
+        if at >= self._window_end:
+            self._window_end, self._window_count = min(at + _WINDOW, len(text)), 0
+        self._window_count += 1
+        self._at = at
+        if self._run_count > _MOST_OF_RUN:
+            return self._run_end
+        return self._window_end if self._window_count > _MOST_OF_WINDOW and at < self._window_end else None
 
 
 def names_secret(key: str) -> bool:
@@ -301,191 +320,3 @@ def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:
 
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
-
-
-@dataclass(frozen=True)
-class Token:
-    """A form that begins with a text of its own."""
-
-    id: str
-    prefixes: tuple[str, ...]
-    """Any of them begins it; case matters."""
-    least: int
-    """Characters behind the prefix, at least."""
-    source: str
-    characters: str = "A-Za-z0-9_-"
-    """What may stand behind the prefix, as in a regular expression's brackets."""
-    keep: bool = False
-    """Whether the prefix stays: the host of a web hook."""
-    inside: bool = False
-    """Whether it may begin inside a word."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """A form without a prefix, as a regular expression whose group `secret` is masked."""
-
-    id: str
-    needs: str
-    """Text without which the expression is not tried."""
-    pattern: str
-    source: str
-    random: int = 0
-    """Characters of the run of mixed letters and digits that the secret must hold; 0: any text is one."""
-
-
-@dataclass(frozen=True)
-class SecretOption:
-    """Options of programs whose value is a secret."""
-
-    programs: tuple[str, ...]
-    pattern: str
-    """Behind the name of the program on the same line; its group `secret` is masked."""
-
-
-@dataclass(frozen=True)
-class Maker:
-    """Makers of services: a random value behind a name that holds theirs is a secret."""
-
-    names: tuple[str, ...]
-    """In small letters."""
-    source: str
-
-
-@dataclass(frozen=True)
-class SecretForms:
-    """The shipped file of forms of secrets."""
-
-    token: tuple[Token, ...]
-    form: tuple[Form, ...]
-    option: tuple[SecretOption, ...]
-    maker: tuple[Maker, ...] = ()
-
-
-@cache
-def secret_forms() -> SecretForms:
-    """Return the shipped forms.
-
-    Raises:
-        ContentError: The file is damaged.
-    """
-    path = shipped("knowledge") / "secrets.toml"
-    return build(SecretForms, read_toml(path), path)
-
-
-def token_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of texts that are secrets by their own form."""
-    for inside in (False, True):
-        beginnings, by_prefix = _beginnings(inside)
-        position = 0
-        while match := beginnings.search(text, position):
-            position = match.end()
-            for token in by_prefix[match.group()]:
-                if tail := _tail(token.characters, token.least).match(text, match.end()):
-                    yield (match.end() if token.keep else match.start()), tail.end()
-                    position = tail.end()
-                    break
-    for form in secret_forms().form:
-        if form.needs in text:
-            for match in _compiled(form.pattern).finditer(text):
-                if not form.random or looks_random(match["secret"], form.random):
-                    yield match.span("secret")
-    yield from _prefixed(text)
-
-
-def command_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of values of options such as `curl -u user:password`."""
-    programs, options = _programs()
-    scanned: dict[str, int] = {}  # where each pattern has looked: lines may name a program a thousand times
-    for match in programs.finditer(lowered):
-        stop = text.find("\n", match.end(), match.end() + _LINE)
-        stop = min(match.end() + _LINE, len(text)) if stop < 0 else stop
-        for pattern in options[match.group("program")]:
-            start, scanned[pattern] = max(match.end(), scanned.get(pattern, 0)), stop
-            for value in _compiled(pattern).finditer(text, start, stop):
-                if not is_harmless(value["secret"].strip("\"'")):
-                    yield value.span("secret")
-
-
-def maker_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of random values behind names of makers: `adafruit_io: 0f3a...`, `"twitter" => "..."`."""
-    last = 0
-    for match in _makers().finditer(lowered):
-        if match.end() < last:
-            continue
-        value = _BEHIND_MAKER.match(text, match.end())
-        if value and (looks_random(value["secret"], 16) or _UUID.fullmatch(value["secret"])):
-            last = value.end()
-            yield value.span("secret")
-
-
-@cache
-def _makers() -> re.Pattern[str]:
-    return re.compile(_any_of(name for maker in secret_forms().maker for name in maker.names))
-
-
-# no sign that stands between name and value is in the value: or each name of `twitter=twitter=` would look at all behind it
-_BEHIND_MAKER = re.compile(
-    r"[\w.-]{0,30}(?: [\w.-]{1,20}){0,2}[\s'\"`]{0,3}(?:=>|:{1,3}=|\|\||\?=|[=:>,])[\s'\"`=]{0,5}"
-    r"(?P<secret>[A-Za-z0-9_.+~-]{16,256}={0,2})",
-    re.ASCII,
-)
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_LINE = 1_000
-"""Characters of a command line behind the name of its program in which options are looked for."""
-_MARKED = re.compile(r"(?<![A-Za-z0-9/+_.-])(?:[a-z]{2,12}\d?[_-]){1,4}(?P<tail>[A-Za-z0-9]{24,256})(?![A-Za-z0-9/+])", re.ASCII)
-
-
-def _prefixed(text: str) -> Iterator[tuple[int, int]]:
-    """Yield tokens of makers that nobody has listed: a short word, a mark, a long random tail of mixed letters and digits."""
-    for match in _MARKED.finditer(text):
-        tail = match["tail"]
-        mixed = (
-            any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
-        )
-        if mixed and looks_random(tail, 24):
-            yield match.span()
-
-
-_BOUNDARY = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""No letter of the same word; the letter of an escape is none."""
-
-
-@cache
-def _beginnings(inside: bool) -> tuple[re.Pattern[str], dict[str, list[Token]]]:
-    by_prefix: dict[str, list[Token]] = {}
-    for token in secret_forms().token:
-        for prefix in token.prefixes if token.inside is inside else ():
-            by_prefix.setdefault(prefix, []).append(token)
-    return re.compile(("" if inside else _BOUNDARY) + _any_of(by_prefix)), by_prefix
-
-
-def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern of the longest of some words, as a tree: alternatives one by one would be tried at every place."""
-    heads: dict[str, list[str]] = {}
-    for word in words:
-        heads.setdefault(word[:1], []).append(word[1:])
-    branches = [re.escape(head) + _any_of(set(tails)) for head, tails in sorted(heads.items(), reverse=True) if head]
-    if not branches:
-        return ""
-    tree = branches[0] if len(branches) == 1 and "" not in heads else f"(?:{'|'.join(branches)})"
-    return f"{tree}?" if "" in heads else tree
-
-
-@cache
-def _tail(characters: str, least: int) -> re.Pattern[str]:
-    return re.compile(rf"[{characters}]{{{least},8192}}", re.ASCII)
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.ASCII)
-
-
-@cache
-def _programs() -> tuple[re.Pattern[str], dict[str, list[str]]]:
-    options: dict[str, list[str]] = {}
-    for option in secret_forms().option:
-        for program in option.programs:
-            options.setdefault(program, []).append(option.pattern)
-    return re.compile(rf"(?<![\w.-])(?P<program>{_any_of(options)})(?=[ \t\"',])"), options

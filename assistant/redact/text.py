@@ -15,7 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assistant.redact.syntax import assignment_spans, command_spans, maker_spans, names_option, names_secret, token_spans
+from assistant.redact.forms import command_spans, maker_spans, token_spans
+from assistant.redact.syntax import assignment_spans, names_option, names_secret
 
 __all__ = ["MASK", "Mask", "block_spans", "redact", "redact_value", "secret_spans", "url_spans"]
 

@@ -19,8 +19,8 @@ from assistant.content.reading import build, read_toml
 from assistant.logs.lines import LONGEST_UNCUT, cut_line
 from assistant.ports import SystemClock
 from assistant.records import JobSpec
-from assistant.redact import redact
-from assistant.redact.syntax import secret_forms
+from assistant.redact import redact, syntax
+from assistant.redact.forms import secret_forms
 from assistant.rules.patterns import RefusedPattern, shape_of
 from assistant.schedulers.local import LocalScheduler
 from assistant.tui import sessions
@@ -92,6 +92,26 @@ def test_no_form_can_be_tried_in_too_many_ways(form: object) -> None:
     pattern = re.sub(r"\(\?(?:<?[=!])(?:[^()]|\([^()]*\))*\)", "", form.pattern)  # type: ignore[attr-defined]
     assert _refusal(pattern) in ("", "look-around")
     assert not re.search(r"[^\\][*+](?![^\[]*\])", pattern), "every repeat needs an end"
+
+
+NAMES = "password pass pwd psk pat secret sig sas session salt token otp auth api_key key cred cookie bearer jwt dsn".split()
+BETWEEN = (":", "=", ": ", " ", ">", " is ", ".x:", "(", "=a,", "=Ab1&", "=\n", ":\n", "='")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_of_names_of_secrets_is_not_judged_name_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # characters that are judged, of which 16 * 1024 of ordinary text have a few hundred: `auth:auth:` had two million
+    judged: list[int] = []
+    judge = syntax.is_secret_value
+    monkeypatch.setattr(syntax, "is_secret_value", lambda value, strength: judged.append(len(value)) or judge(value, strength))
+    for separator in BETWEEN:
+        judged.clear()
+        text = (name + separator) * (16_384 // len(name + separator))
+        clean = redact(text)
+        assert len(judged) <= 2 * 64 * (len(text) + len(clean)) / 4_096, separator
+        assert sum(judged) <= 24 * (len(text) + len(clean)), separator
+        assert redact(clean) == clean, separator
+        assert clean.count("\n") == text.count("\n"), separator
 
 
 def _refusal(pattern: str) -> str:
