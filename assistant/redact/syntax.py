@@ -18,6 +18,7 @@ _ANCHOR = re.compile(
     rf"""(?P<name>
         (?: pass (?:[_-]?(?:words?|wo?r?d|phrases?|code)|wort)? | pwd? | psk | pat
           | secrets? | signature | sig | sas | session (?:id)? | salt
+          | mot[ _-]?de[ _-]?passe | contrasena | senha | wachtwoord | kennwort | kenwoord | passord | salasana
           | token | totp | otp | auth (?:tok\b | orization | entication)? | api[_-]?keys? | keys?
           | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
         (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current
@@ -27,8 +28,9 @@ _ANCHOR = re.compile(
       (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
         | (?P<field>,?\s{{0,40}}(?:[{{]\s{{0,40}}|-\s)?{_QUOTE}?(?:value|default){_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
+        | (?P<call>\([ \t]{{0,8}}(?:\w{{1,20}}=["'][^"'\n]{{0,64}}["'],[ ]?)?(?:\w{{1,20}}=)?(?=[bru]?["']))
         | (?P<element>>)
-        | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
+        | (?P<space>[ \t]{{1,40}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
         | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
       )""",
     re.VERBOSE,
@@ -172,6 +174,9 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
         return Strength.NONE
     if kind == "pair":
         return Strength.STRONG if option and strength is Strength.MEDIUM else strength
+    if kind == "call":  # `set_token('...')`, and not `get_token('name')`
+        value = _BARE.match(text, text.find(text[match.end()].strip("bru") or text[match.end() + 1], match.end()) + 1)
+        return strength if strength >= Strength.MEDIUM and value and looks_random(value.group(), 12) else Strength.NONE
     if kind == "item":
         return strength if match["close"] and strength >= Strength.MEDIUM else Strength.NONE
     if kind == "field":
@@ -201,7 +206,8 @@ def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Streng
 
 def _strength_after_space(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
     if strength is Strength.WEAK and not name.startswith("-"):
-        return Strength.NONE
+        value = _BARE.match(text, match.end())
+        return strength if value and looks_random(value.group(), 32) else Strength.NONE
     if name.startswith("-") or _SETTER.search(before):
         return Strength.STRONG if strength is Strength.MEDIUM else strength
     value = _BARE.match(text, match.end() + (text[match.end() : match.end() + 1] in ("'", '"')))

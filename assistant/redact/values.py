@@ -25,7 +25,10 @@ class Strength(IntEnum):
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_PASSWORDS = ("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwort", "passwrd", "passw")
+_PASSWORDS = (
+    *("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwrd", "passw"),
+    *("passwort", "kennwort", "motdepasse", "contrasena", "senha", "wachtwoord", "passord", "salasana"),
+)
 _STRONG = (
     "authtok",
     "pw",
@@ -116,7 +119,7 @@ def strength_of(name: str) -> Strength:
     loud = name.isupper() and len(words) > 1
     if last == "data" and before in ("key", "token"):  # kubeconfig: client-key-data
         return Strength.STRONG
-    if before == "pass" and last in ("word", "phrase", "code"):
+    if (before == "pass" and last in ("word", "phrase", "code")) or words[-3:] == ["mot", "de", "passe"]:
         return Strength.PASSWORD
     for ending, judge in _JUDGES:
         if last.endswith(ending):
