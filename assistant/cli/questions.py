@@ -42,6 +42,7 @@ MOST_CHARACTERS = 1000
 """Of an answer."""
 _CLOCK = SystemClock()
 _YES, _NO = ("y", "yes"), ("", "n", "no")
+_MARK_PASTES, _MARK_NO_PASTES, _TAKE_BACK = "\x1b[?2004h", "\x1b[?2004l", "\b \b"
 _ERASE, _KILL, _END, _ENTER = ("\x7f", "\b"), "\x15", "\x04", ("\r", "\n")
 
 
@@ -136,11 +137,13 @@ class _Keyboard:
 
     def __enter__(self) -> Self:
         self._take()
-        self._write("\x1b[?2004h" if self._marks_pastes else "")
+        sys.stderr.write(_MARK_PASTES if self._marks_pastes else "")
+        sys.stderr.flush()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._write("\x1b[?2004l" if self._marks_pastes else "")
+        sys.stderr.write(_MARK_NO_PASTES if self._marks_pastes else "")
+        sys.stderr.flush()
         with suppress(termios.error):
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
@@ -154,11 +157,13 @@ class _Keyboard:
     def show(self, prompt: str) -> None:
         """Show the question on a line of its own, and take the keys again: a shell that stopped us meanwhile had them."""
         self._take()
-        self._write(unambiguous(prompt))
+        sys.stderr.write(unambiguous(prompt))
+        sys.stderr.flush()
 
     def end_line(self) -> None:
         """Go to the next line."""
-        self._write("\n")
+        sys.stderr.write("\n")
+        sys.stderr.flush()
 
     def throw_away(self) -> bool:
         """Throw away what waits, and tell whether anything did."""
@@ -174,9 +179,9 @@ class _Keyboard:
         Raises:
             OSError: It never pauses.
         """
-        came, begun = False, _CLOCK.ticks()
+        came, start_s = False, _CLOCK.ticks()
         while self._waits(pause_s):
-            if not os.read(self._descriptor, 4096) or _CLOCK.ticks() - begun > MOST_WAIT_S:
+            if not os.read(self._descriptor, 4096) or _CLOCK.ticks() - start_s > MOST_WAIT_S:
                 raise OSError("nobody types here")
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
             came = True
@@ -204,17 +209,14 @@ class _Keyboard:
                 if sign in _ERASE or sign == _KILL:
                     count = min(len(signs), 1) if sign in _ERASE else len(signs)
                     del signs[len(signs) - count :], times[len(times) - count :]
-                    self._write("\b \b" * count)
+                    sys.stderr.write(_TAKE_BACK * count)
                 elif sign.isprintable() and len(signs) < MOST_CHARACTERS:
                     signs.append(sign)
                     times.append(at)
-                    self._write(unambiguous(sign))
+                    sys.stderr.write(unambiguous(sign))
                 else:
                     spoilt = True  # the mark of a paste, a key that is no letter
+            sys.stderr.flush()
 
     def _waits(self, most_s: float) -> bool:
         return bool(select.select([self._descriptor], [], [], most_s)[0])
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()

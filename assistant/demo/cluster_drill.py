@@ -237,7 +237,7 @@ class ClusterDrill:
         protected = tuple(dataclasses.replace(entry, kinds=("*",)) for entry in standing.policy.protected)
         policy = dataclasses.replace(standing.policy, protected=protected)
         places = {node, *(self._nodes if job else ())}
-        partitions = tuple(name for known in self._fleet if known.name in places for name in known.partitions)
+        partitions = tuple(name for member in self._fleet if member.name in places for name in member.partitions)
         targets = Targets((*filter(None, [job]), self.name), tuple(filter(None, [node])), (self.by.partition(":")[2],), partitions)
         now, switch = self.engine.store.clock.now(), stopped_by(policy.kill_switch)
         situation = Situation(now, self._fleet, stopped_by=switch, policy_problem=standing.problem)
