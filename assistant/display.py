@@ -152,13 +152,36 @@ def unambiguous(text: object, most: int | None = None) -> str:
     r"""Return a line in which nothing passes for something else: `n\u043ede1` for a node whose `o` is Cyrillic.
 
     Escaped beyond `line`: spaces other than the ASCII one; in a word with ASCII letters the letters of other scripts but the East
-    Asian ones, compatibility forms, foreign digits, dashes, dots and slashes; words that consist of letters like ASCII ones.
-    Ordinary words of any script, and Latin letters with accents, stay.
+    Asian ones, compatibility forms, foreign digits, dashes, dots and slashes; words that consist of letters like ASCII ones. In
+    every word the signs that are drawn as ASCII punctuation or as nothing, and marks that are put on an ASCII sign.
+    Ordinary words of any script, and Latin letters that are one sign with their accent, stay.
     """
     escaped = line(text)
     if not escaped.isascii():
-        escaped = "".join(_word(part) for part in _SEPARATE.split(escaped))
+        escaped = _without_false_signs("".join(_word(part) for part in _SEPARATE.split(escaped)))
     return escaped if most is None else shorten(escaped, most)
+
+
+_BLANKS = "\u2800\U0001d159"
+"""Drawn as nothing, though they are symbols to Unicode."""
+
+
+def _without_false_signs(text: str) -> str:
+    """Escape what passes for ASCII punctuation or a blank, and marks on ASCII signs, which a glance does not see."""
+    signs, on_ascii = [], True
+    for sign in text:
+        is_mark = unicodedata.category(sign).startswith("M")
+        signs.append(_escaped(sign) if (is_mark and on_ascii) or sign in _BLANKS or _folds_to_punctuation(sign) else sign)
+        on_ascii = signs[-1].isascii() if not is_mark else on_ascii
+    return "".join(signs)
+
+
+def _folds_to_punctuation(sign: str) -> bool:
+    # the wide forms are the punctuation of East Asian text, and `…` ends what was shortened
+    if sign.isascii() or sign.isspace() or "\uff01" <= sign <= "\uff5e" or sign == "…":
+        return False
+    folded = unicodedata.normalize("NFKC", sign)
+    return folded.isascii() and not any(letter.isalnum() or letter.isspace() for letter in folded)
 
 
 def _word(word: str) -> str:
@@ -169,6 +192,9 @@ def _word(word: str) -> str:
     unescaped = _AN_ESCAPE.sub("", word)
     foreign = [sign for sign in unescaped if not sign.isascii() and sign.isalpha()]
     twins = bool(foreign) and all(sign in _TWINS for sign in foreign)
+    if not (twins or foreign or re.search(r"[A-Za-z0-9]", unescaped)):
+        # punctuation alone: the wide forms belong to no East Asian word here
+        return "".join(_escaped(sign) if "\uff01" <= sign <= "\uff5e" else sign for sign in word)
     if not (twins or re.search(r"[A-Za-z0-9]", unescaped)):
         return word
     mixed = twins or bool(_LATIN.search(unescaped))

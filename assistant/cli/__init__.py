@@ -1,8 +1,8 @@
 """The `nightshift` command (Typer). Results go to stdout, narration to stderr.
 
 Read `main` (the table of commands, and how errors end one) on `context` (settings, store and engine of one invocation, and how a
-module is imported only when its command is called) and `output` (what is printed, and exit codes). Every other module is a
-command or a few of one subject:
+module is imported only when its command is called), `output` (what is printed, and exit codes) and `questions` (what is asked
+before a change). Every other module is a command or a few of one subject:
 
 - to work incidents: `watch` (also status, recover and resume), `incidents`, `diagnose` (also learn and logs), `ask` (also explain
   and chat), `changes` (approvals, undo, stops, audit)

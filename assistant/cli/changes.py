@@ -1,11 +1,10 @@
 """Commands that allow and stop changes, and their record: `approvals`, `approve`, `deny`, `undo`, `stop`, `breaker`, `audit`.
 
-Also how other commands make a changing call (preview, policy, approval, outcome, exit code), and the question on a terminal.
+Also how other commands make a changing call: preview, policy, approval, outcome, exit code.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +26,7 @@ from assistant.cli.output import (
 )
 from assistant.display import unambiguous
 from assistant.errors import ChangesStopped, Denied, Parked, Unavailable, UsageError
-from assistant.records import Decision, Outcome, Verdict
+from assistant.records import Outcome, Verdict
 from assistant.store.calls import SHORT_DIGEST
 
 if TYPE_CHECKING:
@@ -104,35 +103,6 @@ Digest = Annotated[
     ),
 ]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")]
-
-
-class TerminalApprover:
-    """Asks the person at the terminal; with nobody there the call is parked."""
-
-    def __init__(self, store: Store, expires_after_s: float, *, yes: bool) -> None:
-        self._store = store
-        self._expires_after_s = expires_after_s
-        self._yes = yes
-
-    def ask(self, call: Call, decision: Decision) -> Decision:
-        """Return the person's decision.
-
-        Raises:
-            Parked: There is no terminal and --yes was not given.
-        """
-        me = f"cli:{user()}"
-        if self._yes:
-            return Decision(Verdict.ALLOW, decision.rule, me, now(), "--yes")
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            from assistant.gate.targets import Park
-
-            return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
-        narrate(unambiguous(call.preview or call.tool))
-        narrate(f"  why: {unambiguous(call.why)}")
-        narrate(f"  digest: {call.digest[:SHORT_DIGEST]}")
-        narrate(f"  the policy asks: {decision.rule}: {decision.why}")
-        verdict = Verdict.ALLOW if typer.confirm("  do it?", default=False, err=True) else Verdict.DENY
-        return Decision(verdict, decision.rule, me, now(), "answered on the terminal")
 
 
 @approvals_app.command(epilog=examples("nightshift approvals", "nightshift approvals --all --json"))

@@ -133,7 +133,7 @@ class Invocation:
             yes: Whether the person approves what the policy asks about.
             narrated: Whether each row of the flow is said on stderr.
         """
-        from assistant.cli.changes import TerminalApprover
+        from assistant.cli.questions import TerminalApprover
         from assistant.wiring import build
 
         listen(self.verbose + narrated, quiet=self.quiet)

@@ -104,6 +104,26 @@ def untrusted_folder_because(folder: Path) -> str:
         return f"{folder}: cannot be looked at: {getattr(error, 'strerror', None) or error}"
 
 
+def shared_folder_because(path: Path) -> str:
+    """Return why others could make a file before we do, and so own it and remove it, with what to do; empty where they could not.
+
+    In a folder that others may write the sticky bit guards a file of ours, and none that does not exist yet.
+    """
+    try:
+        if os.path.lexists(path) and path.lstat().st_uid in (0, os.geteuid()):
+            return ""
+        folder = next(folder for folder in path.parents if os.path.lexists(folder))
+        mode = stat.S_IMODE(folder.stat().st_mode)
+    except (OSError, ValueError) as error:
+        return f"{path}: cannot be looked at: {getattr(error, 'strerror', None) or error}"
+    if mode & 0o022:
+        return (
+            f"{folder}: others may write it (mode {mode:04o}), and so make the file first; name a folder that only "
+            f"{_owners_allowed()} may write"
+        )
+    return ""
+
+
 def _untrusted_file(path: Path, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
         sort = next((name for fits, name in _SORTS if fits(status.st_mode)), "something else")

@@ -8,6 +8,7 @@ nodes share must be reachable here under the name that the nodes use.
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import shlex
 import subprocess
@@ -31,9 +32,9 @@ from assistant.errors import ConfigError, Denied, NightshiftError, Unavailable
 from assistant.gate.stops import stopped_by
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import LogFollower
-from assistant.policy import Mode, Policy, PolicyInForce
+from assistant.policy import Mode, PolicyInForce, Request, Situation, Targets, decide
 from assistant.ports import Scheduler, SystemClock
-from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
+from assistant.records import CallStatus, Decision, Job, JobSpec, JobState, Node, NodeState, Outcome, Risk, Verdict
 from assistant.wiring import build
 
 SHARED = Path("/shared")
@@ -166,11 +167,11 @@ class ClusterDrill:
             rig: Of the cluster, shared already.
             folder: An empty folder on the cluster's shared file system, under the nodes' name for it.
             in_force: The site's policy. Its mode is raised to act, since a person asked for the drill; all its kill switches,
-                protections, windows and limits hold.
+                protections, windows and limits hold, for what the drill itself does, too.
             by: The person who asked for it, `cli:alice`.
 
         Raises:
-            Denied: A kill switch is set, or the site's policy is not whole.
+            Denied: A kill switch is set, the site's policy is not whole, or has no kill switch or no hard limits.
         """
         self.drill, self.rig, self.folder, self.steps = drill, rig, folder, drill.steps
         self.title = drill.title
@@ -179,26 +180,32 @@ class ClusterDrill:
         self.settings = cluster_settings(rig, folder / "state")
         self.by = by
 
-        def acting(policy: Policy) -> Policy:
-            return dataclasses.replace(policy, mode=Mode.ACT, kill_switch=(*policy.kill_switch, folder / "stop"))
-
-        _must_not_be_stopped(in_force)
-        policy = in_force.amended(acting)
+        policy = acting(in_force)
         self.engine: Engine = build(self.settings, clock=clock, policy=policy, since=clock.now())
         self.cluster: Scheduler = self.engine.scheduler
         self.struck = ""
+        self._fleet: Sequence[Node] = ()
         self._nodes: tuple[str, ...] = ()
         self._outage_ends: float | None = None
+        self.leftovers: list[str] = []
+        """What the drill made and did not put back, each with the reason."""
 
     def run(self, show: Callable[[ClusterDrill], None]) -> RehearsalResult:
-        """Submit the job, strike, and look after it until everything has ended."""
+        """Submit the job, strike, and look after it until everything has ended.
+
+        Raises:
+            Denied: The site's policy, as it is right before a step of the drill, refuses the step; or a stop was set.
+        """
         _ = self.engine.knowledge
         self._wait_for_nodes()
         began, owner = time.monotonic(), owner_name("drill")
-        job_id = self.cluster.submit(self._spec())
+        spec = self._spec()
+        self._must_be_allowed("submit its job")
+        job_id = self.cluster.submit(spec)
         log = LogFollower(self.folder / f"job-{job_id}.log")
         try:
             while time.monotonic() - began < self.drill.seconds:
+                self._must_be_allowed("go on", job=job_id)
                 self._strike_when_due(job_id, log)
                 self._end_outage()
                 try:
@@ -211,24 +218,70 @@ class ClusterDrill:
                     print(line(f"            {error}"), file=sys.stderr)  # noqa: T201
                 time.sleep(POLL_S)
         finally:
-            self._heal()
+            self._heal_or_say()
         return self._result(time.monotonic() - began)
 
-    def close(self) -> None:
-        """Put back, through the gate, the nodes that this drill's own calls took out, and close the store.
+    def _must_be_allowed(self, step: str, *, node: str = "", job: str = "") -> None:
+        """Ask the site's policy, as it is now, about a step of the drill itself, which is no call of the gate.
 
-        A node stays out where its reason is no longer the one that the drill wrote, or where the policy refuses.
+        Raises:
+            Denied: A kill switch is set, no policy is in force, or a protection or window covers the node or job.
+        """
+        decision = self._decision(node=node, job=job)
+        if decision.verdict is not Verdict.ALLOW:
+            raise Denied(f"the drill did not {step}: {decision.rule}: {decision.why}")
+
+    def _decision(self, *, node: str = "", job: str = "") -> Decision:
+        standing = self.engine.gate.in_force.look()
+        # to hurt something is none of the action classes that a protection may name, and worse than each of them
+        protected = tuple(dataclasses.replace(entry, kinds=("*",)) for entry in standing.policy.protected)
+        policy = dataclasses.replace(standing.policy, protected=protected)
+        places = {node, *(self._nodes if job else ())}
+        partitions = tuple(name for member in self._fleet if member.name in places for name in member.partitions)
+        targets = Targets((*filter(None, [job]), self.name), tuple(filter(None, [node])), (self.by.partition(":")[2],), partitions)
+        now, switch = self.engine.store.clock.now(), stopped_by(policy.kill_switch)
+        situation = Situation(now, self._fleet, stopped_by=switch, policy_problem=standing.problem)
+        return decide(Request(Risk.DISRUPT, "drill", self.by, targets, self.by), policy, situation)
+
+    def close(self) -> None:
+        """Put back what this drill has made, as far as the policy allows now, and close the store; `leftovers` has the rest.
+
+        Its jobs that still run are ended; the nodes that its own calls took out are put back through the gate. A node stays out
+        where its reason is no longer the one that the drill wrote.
         """
         try:
+            self._end_jobs()
             for intent in self.engine.store.calls(status=CallStatus.INTENT):
                 self._or_narrated(partial(self.engine.gate.resolve, intent))
             for node, call in self.engine.store.nodes_out().items():
                 undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
-                outcome = self._or_narrated(undo)
-                if outcome is not None and not outcome.ok:
-                    print(line(f"            {node} stays out: {outcome.error}"), file=sys.stderr)  # noqa: T201
+                try:
+                    outcome = undo()
+                except NightshiftError as error:
+                    self._leave(f"{node} stays out: {error}")
+                    continue
+                if not outcome.ok:
+                    self._leave(f"{node} stays out: {outcome.error}")
         finally:
             self.engine.store.close()
+
+    def _leave(self, text: str) -> None:
+        """Keep and say what stays as the drill made it."""
+        self.leftovers.append(text)
+        print(f"            {line(text)}", file=sys.stderr)  # noqa: T201
+
+    def _end_jobs(self) -> None:
+        try:
+            jobs = [job for job in self.jobs() if not job.state.ended and job.user in ("", getpass.getuser())]
+        except NightshiftError as error:
+            self._leave(f"whether jobs named {self.name} still run is not known: {error}")
+            return
+        for job in jobs:
+            try:
+                self._must_be_allowed(f"end job {job.id}", job=job.id)
+                self.cluster.cancel(job.id)
+            except NightshiftError as error:
+                self._leave(f"job {job.id} goes on: {error}; by hand: scancel {job.id}")
 
     def _or_narrated(self, change: Callable[[], Outcome | None]) -> Outcome | None:
         """Make a change; what refuses it is told, and keeps nothing else from being put back."""
@@ -246,14 +299,16 @@ class ClusterDrill:
         """
         deadline = time.monotonic() + NODES_BACK_S
         while True:
-            nodes = self.cluster.nodes()
-            idle = sum(node.state is NodeState.IDLE for node in nodes)
+            nodes = self._fleet = self.cluster.nodes()
+            open_nodes = [node for node in nodes if self._decision(node=node.name).verdict is Verdict.ALLOW]
+            idle = sum(node.state is NodeState.IDLE for node in open_nodes)
             late = time.monotonic() > deadline
-            if idle == len(nodes) > NODES or (late and idle > NODES):
+            if idle == len(open_nodes) > NODES or (late and idle > NODES):
                 return
+            self._must_be_allowed("begin")
             if late:
                 states = ", ".join(f"{node.name} {node.state} {node.reason}".strip() for node in nodes)
-                raise Unavailable(f"a drill needs {NODES + 1} idle nodes, found {idle}: {states}")
+                raise Unavailable(f"a drill needs {NODES + 1} idle nodes that the policy leaves to it, found {idle}: {states}")
             time.sleep(POLL_S)
 
     def _spec(self) -> JobSpec:
@@ -267,11 +322,8 @@ class ClusterDrill:
             step_ms=STEP_MS,
             memory_mb=MEMORY_MB,
         )
-        faults = self.folder / "faults"
-        faults.mkdir()
-        if self.drill.fault:
-            fault = dataclasses.replace(cluster_faults()[self.drill.fault], at_step=self.drill.at_step, rank=self.drill.rank)
-            (faults / f"{fault.name}.json").write_text(json.dumps(armed(fault)), encoding="utf-8")
+        self._faults.mkdir()
+        closed = (node.name for node in self._fleet if self._decision(node=node.name).verdict is not Verdict.ALLOW)
         return JobSpec(
             name=self.name,
             script=script,
@@ -279,8 +331,20 @@ class ClusterDrill:
             ranks_per_node=1,
             work_dir=self.folder,
             log=str(self.folder / "job-%j.log"),
-            environment={"NIGHTSHIFT_FAULT_DIR": str(faults)},
+            environment={"NIGHTSHIFT_FAULT_DIR": str(self._faults)},
+            exclude=tuple(closed),
         )
+
+    @property
+    def _faults(self) -> Path:
+        return self.folder / "faults"
+
+    def _arm(self) -> None:
+        """Let the fault strike in the job: its ranks look at the folder in each step."""
+        fault = dataclasses.replace(cluster_faults()[self.drill.fault], at_step=self.drill.at_step, rank=self.drill.rank)
+        path = self._faults / f"{fault.name}.json"
+        path.with_suffix(".new").write_text(json.dumps(armed(fault)), encoding="utf-8")
+        path.with_suffix(".new").replace(path)
 
     def _strike_when_due(self, job_id: str, log: LogFollower) -> None:
         if self.struck:
@@ -289,15 +353,22 @@ class ClusterDrill:
         if len(self._nodes) < NODES:
             # asked while it trains: of a job that ends Slurm shows only the nodes that are not cleared yet
             self._nodes = self.cluster.job(job_id).nodes
-        # an armed fault strikes at its step by itself; the rig must be ready just before
+        # a fault strikes at its step by itself once it is armed; the rig must be ready just before
         early = 3 if self.drill.fault else 0
         if len(self._nodes) < NODES or not points or points[-1].step < self.drill.at_step - early:
             return
-        self.struck = self._nodes[self.drill.rank]
+        node = self._nodes[self.drill.rank]
         if self.drill.cancel:
+            self._must_be_allowed(f"cancel job {job_id}", job=job_id)
             self.cluster.cancel(job_id)
         for words in self.drill.rig:
-            self.rig.do(words, {"node": self.struck, "job": job_id})
+            self._must_be_allowed(f"hurt {node}", node=node, job=job_id)
+            self.struck = node
+            self.rig.do(words, {"node": node, "job": job_id})
+        if self.drill.fault:
+            self._must_be_allowed(f"let {self.drill.fault} happen on {node}", node=node, job=job_id)
+            self._arm()
+        self.struck = node
         if self.drill.outage_s:
             self._outage_ends = time.monotonic() + self.drill.outage_s
 
@@ -308,7 +379,17 @@ class ClusterDrill:
 
     def _heal(self) -> None:
         for words in self.drill.heal if self.struck else ():
+            self._must_be_allowed(f"heal {self.struck}", node=self.struck)
             self.rig.do(words, {"node": self.struck})
+
+    def _heal_or_say(self) -> None:
+        for unfired in self._faults.glob("*.json"):
+            unfired.unlink(missing_ok=True)
+        try:
+            self._heal()
+        except Denied as error:
+            commands = "; ".join(shlex.join(_filled(word, {"node": self.struck}) for word in words) for words in self.drill.heal)
+            self._leave(f"{self.struck} stays hurt: {error}; by hand, with the rig: {commands}")
 
     def _over(self, job_id: str) -> bool:
         incidents = self.engine.store.incidents()
@@ -335,13 +416,23 @@ class ClusterDrill:
         return RehearsalResult(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
 
 
-def _must_not_be_stopped(in_force: PolicyInForce) -> None:
+def acting(in_force: PolicyInForce) -> PolicyInForce:
+    """Return the site's policy with its mode raised to act.
+
+    Raises:
+        Denied: It is not whole, a kill switch is set, or it lacks what a policy that acts must have; the message has what to add.
+    """
     standing = in_force.look()
     if standing.problem:
         raise Denied(f"a drill changes the cluster, and no policy is in force: {standing.problem}")
     switch = stopped_by(standing.policy.kill_switch)
     if switch is not None:
         raise Denied(f"a drill changes the cluster, and the kill switch {switch} is set: nightshift stop --lift")
+    raised = in_force.amended(lambda policy: dataclasses.replace(policy, mode=Mode.ACT))
+    problem = raised.look().problem
+    if problem:
+        raise Denied(f"a drill acts by itself, and the site's policy has no brakes for that: {problem}")
+    return raised
 
 
 def cluster_settings(rig: Rig, state: Path) -> Settings:

@@ -6,13 +6,14 @@ import os
 import shutil
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assistant.cli.context import app, examples, invocation_of, user
-from assistant.cli.output import print_json, print_line
+from assistant.cli.output import narrate, print_json, print_line
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ def drill(
     Without --cluster it is `nightshift demo --all`. With it a job of four ranks trains on four nodes of a test cluster and is hit
     by each drill in turn. Exit status 0 when each ended as its file says. Never point it at a cluster in service.
 
-    The drills act by themselves; all other terms of the site's policy hold for them, its kill switches, too. At the end only nodes
-    that the drill itself took out are put back.
+    The drills act by themselves; all other terms of the site's policy hold for them, its kill switches, too, and it must have hard
+    limits. At the end their jobs are ended and the nodes that they took out are put back, as far as the policy allows then; what
+    stays is named.
     """
     if not cluster:
         _local(only or [], as_json)
@@ -141,21 +143,22 @@ def drill(
     selected_drills = _selected(only or [], drills())
     the_rig = Rig(program.absolute(), home)
     root = the_rig.share(shared) / f"drill-{int(time.time())}"
+    cluster_drills: list[ClusterDrill] = []
+
+    def begin(drill_case: Drill) -> ClusterDrill:
+        cluster_drills.append(ClusterDrill(drill_case, the_rig, _new_folder(root / drill_case.name), invocation.in_force, by=by))
+        return cluster_drills[-1]
+
     try:
-        rehearsals = (
-            (
-                drill_case.title,
-                drill_case.name,
-                lambda drill_case=drill_case: ClusterDrill(
-                    drill_case, the_rig, _new_folder(root / drill_case.name), invocation.in_force, by=by
-                ),
-            )
-            for drill_case in selected_drills
-        )
+        rehearsals = ((drill_case.title, drill_case.name, partial(begin, drill_case)) for drill_case in selected_drills)
         results = play(rehearsals, as_json=as_json, whole=False)
     finally:
-        shutil.rmtree(root, ignore_errors=True)
-        the_rig.close()
+        if any(ended.leftovers for ended in cluster_drills):
+            # jobs that go on write there, and the record of what was changed lies there
+            narrate(f"nightshift: not all could be put back; {root} and the link to it stay")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+            the_rig.close()
     if any(result.problems for result in results):
         raise typer.Exit(1)
 

@@ -1,6 +1,6 @@
 """What may be done: the terms are data, read whole from their files; the decision is a pure function of them and the situation.
 
-Read `terms`, then `loading` (files to terms, and which terms hold now) and `decision`.
+Read `terms`, then `loading` (files to terms, and which terms hold now), `brakes` (without which nothing acts) and `decision`.
 """
 
 from __future__ import annotations

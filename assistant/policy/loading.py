@@ -15,15 +15,16 @@ import os
 import re
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from assistant.content.reading import build, read_trusted, shipped, untrusted_folder_because
+from assistant.content.reading import build, read_trusted, shipped
 from assistant.errors import ContentError, NightshiftError
-from assistant.policy.terms import ChangeLimits, Mode, Policy
+from assistant.policy.brakes import check_limited, check_switches, checked_brakes
+from assistant.policy.terms import Mode, Policy
 
 __all__ = [
     "LoadedPolicy",
@@ -101,7 +102,7 @@ def load_policy_files(path: Path | None) -> LoadedPolicy:
     """
     chain = tuple((source.path, source.content) for source in _chain(path or shipped_policy_file()))
     loaded = _composed(chain, os.environ.get("HOME"))
-    _check_switches(loaded)
+    check_switches(loaded.policy, loaded.files[0])
     return loaded
 
 
@@ -114,7 +115,7 @@ def _composed(chain: tuple[tuple[Path, bytes], ...], _home: str | None) -> Loade
         base, merged = merged, _overlaid(merged, _parsed(path, content))
     first = chain[0][0]
     policy = _built(merged, first)
-    _check_limited(policy, first)
+    check_limited(policy, first)
     overlay = tuple(_changes(base, merged)) if len(chain) > 1 else ()
     return LoadedPolicy(policy, tuple(path for path, _ in chain), tuple(content for _, content in chain), overlay)
 
@@ -262,39 +263,6 @@ def _shipped_kinds() -> tuple[str, ...]:
     return tuple(table.get("kind", {}))
 
 
-def _check_limited(policy: Policy, path: Path) -> None:
-    """Raise where something is done without asking and nothing could stop it or ends it."""
-    acting = [kind for kind, terms in policy.kind.items() if policy.mode_of(kind) is Mode.ACT]
-    if policy.mode is not Mode.ACT and not acting:
-        return
-    if not policy.kill_switch:
-        raise ContentError(f'{path}: mode "act" needs a kill switch: add kill_switch = ["/etc/nightshift/stop"]')
-    todo = "add per_hour and per_day there"
-    if policy.mode is Mode.ACT and not _capped(policy.hard):
-        raise ContentError(f'{path}: mode "act" needs hard limits over all action classes, [hard]: {todo}')
-    for kind in acting:
-        terms = policy.terms(kind)
-        if not _capped(terms.hard) and not (terms.in_totals and _capped(policy.hard)):
-            tables = f"[kind.{kind}.hard]" + (" or [hard]" if terms.in_totals else ", for it stands beside the totals")
-            raise ContentError(f'{path}: {kind} is in mode "act" and needs hard limits, {tables}: {todo}')
-
-
-def _check_switches(loaded: LoadedPolicy) -> None:
-    """Raise where a policy that acts has a kill switch that others could lift; looked at anew each time, as folders change."""
-    if loaded.policy.only_observes:
-        return
-    home = Path.home() if "HOME" not in os.environ or os.environ["HOME"] else Path("/")
-    for switch in loaded.policy.kill_switch:
-        # what lies in the account's own home is that account's
-        why = "" if switch.is_relative_to(home) else untrusted_folder_because(switch.parent)
-        if why:
-            raise ContentError(f"{loaded.files[0]}: kill_switch: others could remove {switch}: {why}")
-
-
-def _capped(limits: ChangeLimits) -> bool:
-    return limits.per_hour is not None and limits.per_day is not None
-
-
 def _changes(base: Mapping[str, Any], merged: Mapping[str, Any]) -> Iterator[str]:
     before, after = dict(_leaves(base)), dict(_leaves(merged))
     for key in dict.fromkeys([*before, *after]):
@@ -364,16 +332,16 @@ class PolicyInForce:
     """Gives the policy of a site as its files say now; safe to use from several threads."""
 
     def __init__(
-        self, site: Path | None, *, record: PolicyRecord | None = None, amend: Callable[[Policy], Policy] | None = None
+        self, site: Path | None, *, record: PolicyRecord | None = None, amends: Sequence[Callable[[Policy], Policy]] = ()
     ) -> None:
         """Name the files; nothing is read yet.
 
         Args:
             site: The site's content folder; None where the settings name none.
             record: Keeps that the site has a policy, over restarts.
-            amend: Changes each policy that was read, as a drill does that has a mode of its own.
+            amends: Each changes every policy that was read, as a drill does that has a mode of its own.
         """
-        self._site, self._record, self._amend = site, record, amend
+        self._site, self._record, self._amends = site, record, tuple(amends)
         self._lock = threading.Lock()
         self._loaded: LoadedPolicy | None = None
         self._standing: PolicyStanding | None = None
@@ -390,10 +358,18 @@ class PolicyInForce:
         return fixed
 
     def amended(self, amend: Callable[[Policy], Policy]) -> PolicyInForce:
-        """Return the same policy with terms of another: read from the same files, missing and broken at the same time."""
-        if self._fixed is not None:
-            return PolicyInForce.of(amend(self._fixed.policy))
-        return PolicyInForce(self._site, record=self._record, amend=amend)
+        """Return the same policy with terms of another: read from the same files, missing and broken at the same time.
+
+        What comes of it is checked as what was read is: one that acts without brakes is not in force.
+        """
+        if self._fixed is None:
+            return PolicyInForce(self._site, record=self._record, amends=(*self._amends, amend))
+        changed = PolicyInForce(None)
+        try:
+            changed._fixed = PolicyStanding(checked_brakes(amend(self._fixed.policy), Path("policy")), self._fixed.problem)
+        except ContentError as error:
+            changed._fixed = PolicyStanding(self._fixed.policy, self._fixed.problem or str(error))
+        return changed
 
     @property
     def policy(self) -> Policy:
@@ -421,11 +397,13 @@ class PolicyInForce:
             self._record_read = True
         try:
             loaded = load_policy_files(self._place())
+            policy = loaded.policy
+            for amend in self._amends:
+                policy = checked_brakes(amend(policy), loaded.files[0])
         except ContentError as error:
             return PolicyStanding(self._last_whole or _shipped_observing(), str(error))
         standing = self._standing
         if standing is None or standing.problem or loaded is not self._loaded:
-            policy = self._amend(loaded.policy) if self._amend is not None else loaded.policy
             standing = PolicyStanding(policy, "", loaded.files, loaded.overlay)
             self._loaded, self._last_whole = loaded, policy
         if loaded.of_site and self._site_file != str(loaded.files[0]):

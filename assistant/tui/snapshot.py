@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, ToolError, Unavailable
+from assistant.gate.consent import name_to_type, target_name
 from assistant.gate.stops import kill_switch_note, stopped_by
-from assistant.nodeset import fold
 from assistant.overall_state import StoreFacts
 from assistant.records import Call, CallStatus, Incident, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
 from assistant.recover.identity import Lease, parse
@@ -169,17 +169,6 @@ def _grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ..
         groups[node.state, node.reason].append(node.name)
     order = sorted(groups, key=lambda key: (_NODES_FIRST.index(key[0]), -len(groups[key])))
     return {key: tuple(groups[key]) for key in order}
-
-
-def target_name(arguments: Mapping[str, Any]) -> str:
-    """Return the name of what a call changes, as a person types it: its job, node, folded nodes or run; empty for none of these."""
-    for name in ("job", "node", "nodes", "run"):
-        value = arguments.get(name)
-        if isinstance(value, (list, tuple)) and value:
-            return fold([str(element) for element in value])
-        if isinstance(value, (str, int)) and str(value).strip():
-            return str(value).strip()
-    return ""
 
 
 def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSnapshot | None:
@@ -375,7 +364,7 @@ def undo_of(engine: Engine, call_id: int, by: str) -> UndoSnapshot:
     except NightshiftError:
         engine.gate.withdraw(undo.id, by)
         raise
-    target = "" if undo_tool.undo else target_name(undo.arguments) or f"call {call_id}"
+    target = name_to_type(undo_tool, undo.arguments, call_id)
     return UndoSnapshot(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
 
 

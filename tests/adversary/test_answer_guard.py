@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assistant.gate.consent import AFTER_S, BEFORE_S
 from assistant.tui.screens.changes import ApprovalScreen
-from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, AnswerGuard, InputKind
+from assistant.tui.screens.consent import TYPING_S, AnswerGuard, InputKind
 from tests.adversary.typed_keys import CORPUS
 
 

@@ -123,10 +123,19 @@ def test_a_kill_switch_that_others_could_lift_is_none(mode: int, site: Path, tmp
     os.chown(folder, 12345 if mode == 0o755 else 0, 0)
     with pytest.raises(ContentError, match="others could remove"):
         load_policy(site)
-    # with the sticky bit they may set it, and lift only what they set
+    # with the sticky bit they may make the file first, which is theirs to lift then, also in a folder that they make there
     os.chown(folder, 0, 0)
     folder.chmod(0o1777)
-    assert load_policy(site).mode == "act"
+    for switch in (folder / "stop", folder / "missing" / "stop"):
+        write(site, ACT.format(stop=switch))
+        with pytest.raises(ContentError, match=r"others may write it.* make the file first"):
+            load_policy(site)
+    write(site, ACT.format(stop=folder / "stop"))
+    (folder / "stop").touch()
+    assert load_policy(site).mode == "act", "nobody else can lift it now"
+    os.chown(folder / "stop", 12345, 12345)
+    with pytest.raises(ContentError, match="others may write it"):
+        load_policy(site)
 
 
 @pytest.mark.parametrize("make", ["file", "link to nothing", "link to itself"])

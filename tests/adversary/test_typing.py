@@ -21,11 +21,12 @@ import assistant.tui
 from assistant.agent.answer import Answer, AnswerKind, Listener
 from assistant.agent.semantic import SemanticAgent
 from assistant.engine import Engine
+from assistant.gate.consent import AFTER_S, BEFORE_S
 from assistant.records import Call, CallStatus, Decision, Verdict
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval
 from assistant.tui.screens.changes import ApprovalScreen
-from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
+from assistant.tui.screens.consent import TYPING_S, ConsentScreen
 from assistant.tui.screens.main import KeysScreen
 from assistant.tui.widgets.exchange import ProposalCard
 from tests.adversary.typed_keys import PACES_S, Keys, corpus, drawn, is_yes, samples, send

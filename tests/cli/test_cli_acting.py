@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from assistant.cli.output import Exit
+from assistant.gate.consent import BEFORE_S
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobSpec, NodeState
 from assistant.schedulers.local import LocalScheduler
@@ -297,7 +298,7 @@ def test_the_doctor_looks_at_everything_and_goes_on_after_a_failure(cli: Run, sc
 
 
 def on_a_terminal(words: list[str], answer: bytes) -> tuple[int, str]:
-    """Run a command with a terminal for all of its streams and type an answer when it asks."""
+    """Run a command with a terminal for all of its streams and type an answer, key by key, once its question was read."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-m", "assistant", *words])
@@ -306,7 +307,10 @@ def on_a_terminal(words: list[str], answer: bytes) -> tuple[int, str]:
         while chunk := os.read(terminal, 4096):
             said += chunk
             if b"do it?" in said and answer:
-                os.write(terminal, answer)
+                time.sleep(BEFORE_S + 0.3)
+                for key in answer:
+                    os.write(terminal, bytes([key]))
+                    time.sleep(0.15)
                 answer = b""
     except OSError:
         pass  # the terminal is gone: the command has ended

@@ -10,8 +10,7 @@ import pytest
 from assistant.cli.output import Exit
 from assistant.daemon.pass_reports import PassRecorder
 from assistant.daemon.pass_result import PassResult
-from assistant.errors import Denied
-from assistant.policy import Policy, PolicyInForce, load_policy
+from assistant.policy import PolicyInForce, load_policy
 from assistant.ports import SystemClock
 from assistant.store import Store
 from tests.cli.conftest import Run
@@ -170,36 +169,3 @@ def test_what_others_may_write_is_refused(cli: Run, home: Path, monkeypatch: pyt
         return
     assert said.code == Exit.USAGE
     assert "others may write it" in said.err
-
-
-# drills
-
-
-def test_a_drill_refuses_to_begin_while_changes_are_stopped(home: Path) -> None:
-    from assistant.demo.cluster_drill import _must_not_be_stopped
-
-    (home / "stop").touch()
-    with pytest.raises(Denied, match="kill switch"):
-        _must_not_be_stopped(PolicyInForce.of(Policy(kill_switch=(home / "stop",))))
-    with pytest.raises(Denied, match="no policy is in force"):
-        _must_not_be_stopped(PolicyInForce(home / "no-such-site"))
-
-
-def test_a_drill_puts_back_only_what_it_took_out_itself(home: Path) -> None:
-    from assistant.demo.cluster_drill import ClusterDrill
-    from tests.scenarios.scene import Scene
-
-    (home / "scene").mkdir()
-    scene = Scene(home / "scene", nodes=40)
-    scene.cluster.cordon("node07", "nightshift:3:9 until=2026-02-01T00:00Z another watch's")
-    for node in ("node03", "node04"):
-        scene.engine.gate.call("cordon_node", {"node": node, "reason": "a drill"}, why="", by="cli:ada", approved_by="ada")
-    scene.cluster.uncordon("node04")
-    scene.cluster.cordon("node04", "nightshift:5:1 until=2026-02-01T00:00Z taken out by another watch since")
-    own = next(node.reason for node in scene.cluster.nodes() if node.name == "node03")
-    scene.cluster.set_cordon("node03", f"{own} (was: Not responding)")
-    scene.cluster.changes.clear()
-    drill = ClusterDrill.__new__(ClusterDrill)
-    drill.engine, drill.cluster, drill.by = scene.engine, scene.cluster, "cli:ada"
-    drill.close()
-    assert scene.cluster.changes == ["uncordon node03"]

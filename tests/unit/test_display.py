@@ -83,6 +83,8 @@ def test_a_block_holds_newlines_and_tabs_at_most(escape: Callable[[str], str], t
 @example("\xa0²")
 @example("0ª²")
 @example("0оＡ")
+@example("оA\u0301\u037e；")
+@example("；\u0301 \u2800损")
 @CALM
 def test_escaping_what_is_escaped_changes_nothing(escape: Callable[[str], str], text: str) -> None:
     assert escape(escape(text)) == escape(text)
@@ -107,6 +109,12 @@ def test_marks_do_not_pile_up() -> None:
     [
         ("n\u043ede1", r"n\u043ede1"),
         ("node\u20111", r"node\u20111"),
+        ("scancel 7\u037e reboot", r"scancel 7\u037e reboot"),
+        ("a \u037e \uff1b \ufe54 b", r"a \u037e \uff1b \ufe54 b"),
+        ("rm\u2800-r \u2800", r"rm\u2800-r \u2800"),
+        ("node0\u0330 e\u0301\u0302 \u0301", r"node0\u0330 e\u0301\u0302 \u0301"),
+        ("\u043eA\u0301", r"\u043eA\u0301"),
+        ("损失，增加（两倍）…", "损失，增加（两倍）…"),
         ("node\uff11", r"node\uff11"),
         ("node1\u00a0", r"node1\xa0"),
         ("\u0430\u0440\u0435", r"\u0430\u0440\u0435"),

@@ -23,6 +23,7 @@ from textual.timer import Timer
 from textual.widgets import Button, Input
 
 from assistant.display import line
+from assistant.gate.consent import AFTER_S, BEFORE_S, BY_HAND_S, is_by_hand
 
 if TYPE_CHECKING:
     from textual.widget import Widget
@@ -33,17 +34,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-BEFORE_S = 0.7
-"""Seconds without any key or click before an answer; also after the dialog was drawn, covered, resized or has changed."""
-AFTER_S = 0.6
-"""Seconds without any key or click after an answer, until it counts."""
 TYPING_S = 2.0
 """Seconds before an answer after a letter that means nothing here, and after each key that follows it sooner than that: whoever
 types a sentence is not answering, also where `n` and `y` are among its letters."""
 TICK_S = 0.05
 """Seconds between two looks whether an answer has stood alone long enough."""
-BY_HAND_S = 0.03
-"""Least mean seconds between two keys of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
 LEFT_BUTTON = 1
 LEAST_SIZE = (40, 12)
 """Columns and rows of a terminal in which a command can be read beside the buttons."""
@@ -378,11 +373,9 @@ class ConsentScreen(ModalScreen[Result]):
 
     def _name_typed(self, field: Input) -> None:
         name, target = field.value.strip(), self.target_name
-        # not until Enter: who pastes may well wait before it
-        typed_s = self._typed[-1] - self._typed[0] if self._typed else 0.0
         if name != target:
             self.hint(f"That is not {target}: nothing was answered.")
-        elif len(self._typed) < len(target) or typed_s < BY_HAND_S * (len(target) - 1):
+        elif not is_by_hand(self._typed, len(target)):  # not until Enter: who pastes may well wait before it
             self.hint("That was pasted or typed by a program: type it by hand.")
         else:
             self._begin("name", f"{self.YES}: any key stops it")
