@@ -230,8 +230,11 @@ class Context:
     """Services that the policy lets be connected to: `HOST` or `HOST:PORT`, with `*` for parts of names."""
     asked: datetime | None = None
     """When the call was written down; None outside of a call. What a command says of time counts from here: see `began`."""
-    confirm: Callable[[str], None] = field(default=lambda _: None)
-    """Compares a command that reaches nodes past the scheduler with the frozen ones; raises `ToolError` for any other."""
+    confirm: Callable[..., None] = field(default=lambda *_: None)
+    """Takes the gate's last look and compares commands with the frozen ones: called right before each change that is no command of
+    the scheduler, with the lines of that change, or without any before one more step of a change whose lines were given.
+
+    It raises what the scheduler's own commands do: `Fenced`, `Denied`, and `CommandRefused` behind a first command."""
 
     @property
     def began(self) -> datetime:

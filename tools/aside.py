@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import NightshiftError, ToolError, UsageError
+from assistant.errors import PartlyMade, ToolError, Unavailable, UsageError
 from assistant.records import Job, Risk, tags_in
 from assistant.recover.checkpoints.aside import (
     Move,
@@ -209,9 +209,20 @@ def _write_tracker_text(context: Context, job: str, tracker: str, text: str, wri
     linked = is_link(path, ended_job.account)
     # the one that was asked for comes last: while it leads where it did, the call is not done
     writes = [*(_of_other_ranks(path, text, before, ended_job) if linked else ()), (path, text, before)]
-    for file, new, old in writes:
-        context.confirm(_write_line(file, new, old, link=linked))
-        write_tracker(file, new, ended_job.account, before=old, link=linked)
+    made: list[tuple[Path, str, str]] = []
+    try:
+        for file, new, old in writes:
+            context.confirm(_write_line(file, new, old, link=linked))
+            write_tracker(file, new, ended_job.account, before=old, link=linked)
+            made.append((file, new, old))
+    except ToolError as error:
+        if not made:
+            raise
+        # one link of a rank that is set back takes all those with it that lead to the same save
+        link, new, old = made[-1]
+        names = ", ".join(file.name for file, *_ in made)
+        value = {"job": job, "tracker": str(link), "text": old, "written": new, "note": f"{len(made)} of {len(writes)} were set"}
+        raise PartlyMade(f"{error}; set before it, and not set back: {names}", value) from error
     return {
         "job": job,
         "tracker": tracker,
@@ -334,10 +345,11 @@ def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) ->
 
 
 def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
-    """Make the renames; where one is refused, those before it are taken back.
+    """Make the renames; where one is refused, those before it are taken back as long as anything may be changed.
 
     Raises:
-        ToolError: One was refused.
+        ToolError: One was refused, and nothing is changed.
+        PartlyMade: The same, and what was renamed before it stays where it is.
         Unavailable: Whether one was made is not known; what was made before it stays.
     """
     completed: list[Move] = []
@@ -347,18 +359,20 @@ def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
             if move(change, job.account):
                 completed.append(change)
     except ToolError as error:
-        stay = [change for change in reversed(completed) if not _moved_back(change, job)]
+        stay = [change for change in reversed(completed) if not _moved_back(context, change, job)][::-1]
         if stay:
-            raise ToolError(
-                f"{error}; {', '.join(str(change.target) for change in stay)} could not be put back and stays there"
-            ) from error
+            places = [str(change.target) for change in stay]
+            value = {"job": job.id, "paths": places, "note": f"{len(stay)} of {len(changes)} were renamed"}
+            raise PartlyMade(f"{error}; renamed before it, and not put back: {', '.join(places)}", value) from error
         raise
 
 
-def _moved_back(change: Move, job: Job) -> bool:
+def _moved_back(context: Context, change: Move, job: Job) -> bool:
+    """Rename once more to where something lay; False where nothing may be changed any more, or the rename is refused."""
     try:
+        context.confirm()
         return move(Move(change.target, change.source, change.content), job.account)
-    except NightshiftError:
+    except (ToolError, Unavailable):
         return False
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.running import CallRunner, LastLook
+from assistant.gate.running import MADE, CallRunner, LastLook, stands
 from assistant.gate.stops import open_if_due
 from assistant.gate.targets import Preview, Reach, must_be_alone, reach_of, rendered_change, request_of, shared_arguments, undo_text
 from assistant.policy import Policy, PolicyInForce
@@ -167,7 +167,7 @@ class Gate(CallRunner):
             )
         outcome = self._go_on(call, approved_by=approved_by)
         taken_back = self._store.undoes(call_id)
-        if taken_back is not None and outcome.ok and self._store.call(taken_back).status is CallStatus.DONE:
+        if taken_back is not None and outcome.ok and self._store.call(taken_back).status in MADE:
             self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
         return outcome
 
@@ -289,7 +289,7 @@ class Gate(CallRunner):
             UsageError: The call did not end well, or its tool has no undo.
         """
         taken_back = self._go_on(self._undoing(call_id, by, why)[0], approved_by=approved_by)
-        if taken_back.ok and self._store.call(call_id).status is CallStatus.DONE:
+        if taken_back.ok and self._store.call(call_id).status in MADE:
             self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
         return taken_back
 
@@ -311,7 +311,7 @@ class Gate(CallRunner):
         outcome = self._store.outcome(call_id)
         if tool.undo is None:
             raise UsageError(f"call {call_id} ({old.tool}) cannot be taken back: {old.tool} has no undo")
-        if outcome is None or old.status not in (CallStatus.DONE, CallStatus.UNDONE):
+        if outcome is None or not stands(outcome):
             raise UsageError(f"call {call_id} ({old.tool}) is {old.status}: only a call that was done can be undone")
         undo = self._find(tool.undo)
         checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))
