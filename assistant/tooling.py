@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assistant.counting import Kept, Reading
-from assistant.errors import ToolError, UsageError
+from assistant.errors import PartlyMade, ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
 from assistant.records import Call, Decision, Diagnosis, Event, Evidence, Incident, Outcome, Risk, Sighting
@@ -265,6 +265,7 @@ class Tool:
     """States the exact commands that a call would run; the gate gives no command that is not among them."""
     take_back: Callable[..., None] | None = None
     standing: Callable[..., Any] | None = None
+    begun: Callable[..., PartlyMade | None] | None = None
 
     def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register how to find out whether a call took effect."""
@@ -279,6 +280,11 @@ class Tool:
     def withdraw(self, function: Callable[..., None]) -> Callable[..., None]:
         """Register how to take back what an interrupted or failed call has left half done; it must not fail where nothing is."""
         self.take_back = function
+        return function
+
+    def partly(self, function: Callable[..., PartlyMade | None]) -> Callable[..., PartlyMade | None]:
+        """Register how to see which of its steps an interrupted call has made, where `lookup` tells that it did not take effect."""
+        self.begun = function
         return function
 
     def stands(self, function: Callable[..., Any]) -> Callable[..., Any]:

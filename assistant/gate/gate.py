@@ -267,7 +267,7 @@ class Gate(CallRunner):
             return self._ended(call, tool, Outcome(call.id, True, to_json(value), "", self._now()))
         if call.step is not None:
             return None
-        return self._ended(call, tool, Outcome(call.id, False, None, "interrupted before it took effect", self._now()))
+        return self._ended(call, tool, self._interrupted(call, tool))
 
     def give_up(self, call: Call) -> Outcome:
         """End a call that surely did not take effect and whose step will not come again, so that it excludes no other any more.
@@ -275,9 +275,8 @@ class Gate(CallRunner):
         Raises:
             Unavailable: What it has begun cannot be taken back now.
         """
-        return self._ended(
-            call, self._find(call.tool), Outcome(call.id, False, None, "interrupted before it took effect", self._now())
-        )
+        tool = self._find(call.tool)
+        return self._ended(call, tool, self._interrupted(call, tool))
 
     def undo(self, call_id: int, by: str, *, why: str = "", approved_by: str | None = None) -> Outcome:
         """Take a call back by the undo of its tool, which goes the same way as any call, and mark the old one undone.

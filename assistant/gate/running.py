@@ -199,12 +199,37 @@ class CallRunner:
     def _close_refused(self, call: Call, tool: Tool) -> None:
         """Set a call that is refused to `denied`, after what an interrupted process has begun of it was taken back.
 
+        One of which steps stand that can be taken back by an undo alone has failed, and its outcome names them.
+
         Raises:
             Unavailable: It cannot be told whether that was done: the call keeps its intent, and `resolve` tries again.
         """
         if self._store.call(call.id).status is CallStatus.INTENT:
+            interrupted = self._interrupted(call, tool)
+            if stands(interrupted):
+                self._ended(call, tool, replace(interrupted, error=f"{interrupted.error}; the rest is not allowed any more"))
+                return
             self._take_back(call, tool)
             self._store.move_call(call.id, CallStatus.INTENT, CallStatus.DENIED)
+
+    def _interrupted(self, call: Call, tool: Tool) -> Outcome:
+        """Return what came of a call that an interrupted process has begun and that did not take effect, with the steps that stand.
+
+        Raises:
+            Unavailable: They cannot be told now.
+        """
+        partly = None
+        if tool.begun is not None:
+            tag = self._tag(call)
+            try:
+                partly = tool.begun(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
+            except ToolError as error:
+                return Outcome(
+                    call.id, False, None, f"interrupted, and whether a part of it was made is not known: {error}", self._now()
+                )
+        if partly is None:
+            return Outcome(call.id, False, None, "interrupted before it took effect", self._now())
+        return Outcome(call.id, False, to_json(partly.value), f"interrupted: {partly}", self._now())
 
     def _take_back(self, call: Call, tool: Tool) -> None:
         """Take back what a call has begun that did not end well.

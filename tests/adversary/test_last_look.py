@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from assistant.errors import CommandRefused, Denied, Fenced, ToolError, Unavailable
+from assistant.errors import CommandRefused, Denied, Fenced, Parked, ToolError, Unavailable
 from assistant.gate import Gate, Park
 from assistant.policy import PolicyInForce
 from assistant.ports import Reply
-from assistant.records import CallStatus, Outcome, Risk, Verdict
+from assistant.records import CallStatus, Event, EventKind, Outcome, Risk, Verdict
 from assistant.recover.checkpoints import second_names
 from assistant.recover.collective.executor import kept_free
 from assistant.recover.resume.config import ConfigCopy
@@ -240,6 +240,16 @@ def lifted(bench: Bench) -> None:
     write(bench.site, acting(bench.scene))
 
 
+def of_three_ranks(bench: Bench) -> None:
+    folder = bench.scene.checkpoints
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for rank in range(3):
+        for step in (20, 40):
+            (folder / f"ep0-ba{step}-rank{rank}.pt").write_bytes(b"\x80" + bytes(9000))
+        (folder / f"latest-rank{rank}.pt").symlink_to(f"ep0-ba40-rank{rank}.pt")
+
+
 def two_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = bench_of("set aside", folder, monkeypatch)
     bench.arguments["paths"] = [str(bench.scene.checkpoints / f"iter_00000{step}") for step in (40, 20)]
@@ -320,12 +330,7 @@ def test_of_the_links_of_ranks_no_more_is_set_and_those_that_were_can_be_set_bac
 ) -> None:
     bench = bench_of("set tracker", tmp_path, monkeypatch)
     folder = bench.scene.checkpoints
-    shutil.rmtree(folder)
-    folder.mkdir()
-    for rank in range(3):
-        for step in (20, 40):
-            (folder / f"ep0-ba{step}-rank{rank}.pt").write_bytes(b"\x80" + bytes(9000))
-        (folder / f"latest-rank{rank}.pt").symlink_to(f"ep0-ba40-rank{rank}.pt")
+    of_three_ranks(bench)
     bench.arguments |= {"tracker": str(folder / "latest-rank0.pt"), "text": "ep0-ba20-rank0.pt"}
     before = files_of(bench.scene)
     after(bench, aside, "write_tracker", monkeypatch, edit, times=set_links)
@@ -347,11 +352,7 @@ def test_second_names_are_put_in_place_all_or_none(times: int, edit: str, tmp_pa
     """Between two links, and between the last one and the rename that puts all of them in place."""
     bench = bench_of("secure", tmp_path, monkeypatch)
     folder = bench.scene.checkpoints
-    shutil.rmtree(folder)
-    folder.mkdir()
-    for rank in range(3):
-        for step in (20, 40):
-            (folder / f"ep0-ba{step}-rank{rank}.pt").write_bytes(b"\x80" + bytes(9000))
+    of_three_ranks(bench)
     bench.arguments["path"] = str(folder / "ep0-ba40-rank0.pt")
     before = files_of(bench.scene)
     real, steps = second_names._link_into, []
@@ -478,3 +479,76 @@ def test_a_copy_that_lies_there_already_is_compared_all_the_same(tmp_path: Path,
     lifted(bench)
     assert bench.gate().call(bench.tool, bench.arguments, why="test", by=BY).ok
     assert tree_of(bench.scene.checkpoints) == before
+
+
+# an interrupted call
+
+
+def killed_between(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, int, int]:
+    """Return a bench whose process died behind the first step of a call, the call, and its incident."""
+    if name == "set aside":
+        bench = two_saves(folder, monkeypatch)
+    else:
+        bench = bench_of(name, folder, monkeypatch)
+        of_three_ranks(bench)
+        bench.arguments |= {"tracker": str(bench.scene.checkpoints / "latest-rank0.pt"), "text": "ep0-ba20-rank0.pt"}
+    function = "move" if name == "set aside" else "write_tracker"
+    real = getattr(aside, function)
+
+    def step(*given: Any, **named: Any) -> None:
+        real(*given, **named)
+        raise KeyboardInterrupt
+
+    event = Event(EventKind.JOB_ENDED, bench.scene.jobs["failed"], None, bench.scene.clock.now())
+    incident = bench.scene.store.open_incident(event)[0].id
+    monkeypatch.setattr(aside, function, step)
+    with pytest.raises(KeyboardInterrupt):
+        bench.call(incident=incident, step="move")
+    monkeypatch.setattr(aside, function, real)
+    (call,) = bench.scene.store.calls(status=CallStatus.INTENT)
+    return bench, call.id, incident
+
+
+@pytest.mark.parametrize("name", ["set aside", "set tracker"])
+@pytest.mark.parametrize("edit", [*MIDDLE, ""])
+def test_a_call_that_was_interrupted_and_may_not_go_on_tells_what_was_made_of_it(
+    name: str, edit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        bench, number, incident = killed_between(name, tmp_path, patched)
+    half = files_of(bench.scene)
+    store, gate = bench.scene.store, bench.gate()
+    if edit:
+        EDITS[edit][0](bench)
+        with pytest.raises((Denied, Parked)):
+            bench.call(incident=incident, step="move")
+        assert files_of(bench.scene) == half
+    else:
+        gate.give_up(store.call(number))
+    outcome = store.outcome(number)
+    if outcome is None:  # a policy that is not whole, or a question: the step comes again, and is finished then
+        assert store.call(number).status is CallStatus.PENDING
+        return
+    assert store.call(number).status is CallStatus.FAILED
+    assert "interrupted" in outcome.error
+    assert "and not put back" in outcome.error or "and not set back" in outcome.error
+    lifted(bench)
+    undone = gate.undo(number, "playbook:x")
+    assert undone.ok, undone.error
+    assert "nightshift-refused/" not in "".join(files_of(bench.scene))
+    assert not [path for path in bench.scene.checkpoints.iterdir() if path.is_symlink() and "ba20" in str(path.readlink())]
+
+
+@pytest.mark.parametrize("name", ["set aside", "set tracker"])
+def test_an_interrupted_call_whose_step_comes_again_is_made_to_its_end(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        bench, number, incident = killed_between(name, tmp_path, patched)
+    outcome = bench.call(incident=incident, step="move")
+    assert outcome.ok, outcome.error
+    assert outcome.call == number
+    places = {path.name for path in (bench.scene.checkpoints / "nightshift-refused").glob("*")}
+    links = {str(path.readlink()) for path in bench.scene.checkpoints.iterdir() if path.is_symlink()}
+    assert places == {Path(path).name for path in bench.arguments["paths"]} if name == "set aside" else len(links) == 3
+    assert not any("ba40" in link for link in links)
