@@ -336,9 +336,16 @@ def _preview(context: Context, tag: str) -> str:
     return ""
 
 
+def _words(line: str) -> list[str]:
+    """Return the words of a command; none of one that a name with our own marks in it has cut off."""
+    with suppress(ValueError):
+        return shlex.split(line)
+    return []
+
+
 def _own_links(context: Context, tag: str) -> dict[Path, tuple[str, str]]:
     """Return the links of the commands of a call as it was decided on: where each is to lead, and where it led then."""
-    lines = [(shlex.split(words), str(json.loads(before))) for words, before in _LINKS.findall(_preview(context, tag))]
+    lines = [(_words(line), str(json.loads(before))) for line, before in _LINKS.findall(_preview(context, tag))]
     return {Path(words[1]): (words[0], before) for words, before in lines if len(words) == 2}
 
 
@@ -410,7 +417,7 @@ def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
 def _partly_renamed(context: Context, tag: str, job: str) -> PartlyMade | None:
     account, made = context.scheduler.job(job).account, []
     lines = _RENAMES.findall(_preview(context, tag))
-    for source, target in (map(Path, shlex.split(words)) for words in lines):
+    for source, target in (map(Path, words) for line in lines if len(words := _words(line)) == 2):
         if lies_at(target, account) and not lies_at(source, account):
             made.append(target)
     return _renamed(job, made, len(lines), "renamed") if made else None
