@@ -145,7 +145,7 @@ class CallRunner:
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except PartlyMade as error:
-            return Outcome(call.id, False, to_json(error.value), str(error), self._now())
+            return self._broken_off(call, tool, error, str(error))
         except CommandRefused as error:
             return Outcome(call.id, False, None, f"{error}{frozen.given_text}", self._now())
         except ToolError as error:
@@ -229,7 +229,11 @@ class CallRunner:
                 )
         if partly is None:
             return Outcome(call.id, False, None, "interrupted before it took effect", self._now())
-        return Outcome(call.id, False, to_json(partly.value), f"interrupted: {partly}", self._now())
+        return self._broken_off(call, tool, partly, f"interrupted: {partly}")
+
+    def _broken_off(self, call: Call, tool: Tool, partly: PartlyMade, words: str) -> Outcome:
+        undo = f"; nightshift undo {call.id} takes back what was made" if tool.undo else ""
+        return Outcome(call.id, False, to_json(partly.value), f"{words}{undo}", self._now())
 
     def _take_back(self, call: Call, tool: Tool) -> None:
         """Take back what a call has begun that did not end well.

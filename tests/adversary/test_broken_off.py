@@ -39,7 +39,7 @@ def test_of_two_renames_the_second_is_not_made_and_the_first_is_told_and_can_be_
     assert not outcome.ok
     assert EDITS[edit][1] in outcome.error
     place = first.parent / "nightshift-refused" / first.name
-    assert f"not put back: {place}" in outcome.error
+    assert f"not put back: {place}; nightshift undo {outcome.call} takes back" in outcome.error
     assert outcome.value["paths"] == [str(place)]
     assert (place.is_dir(), first.exists(), second.is_dir()) == (True, False, True)
     refusals = [one for one in bench.scene.store.decisions(outcome.call) if one.verdict is not Verdict.ALLOW]
