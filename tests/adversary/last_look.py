@@ -90,7 +90,8 @@ class Bench:
 
     def edited_late(self, edit: Callable[[], object]) -> None:
         """Let something happen between the decision and what the tool does, which takes its time."""
-        plain, edits = self.context, []
+        plain = self.context
+        edits: list[object] = []
 
         def context(incident: int | None, tag: str) -> Context:
             if not edits and self.scene.store.calls(status=CallStatus.INTENT):

@@ -71,7 +71,7 @@ def test_a_rename_that_the_storage_refuses_takes_the_first_back_only_while_it_ma
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = two_saves(tmp_path, monkeypatch)
-    before, real, stops = files_of(bench.scene), aside.move, [False, True]
+    before, real, stops = files_of(bench.scene), vars(aside)["move"], [False, True]
     stop = stops.pop(0)
 
     def move(change: Any, account: str) -> bool:
@@ -131,7 +131,8 @@ def test_second_names_are_put_in_place_all_or_none(times: int, edit: str, tmp_pa
 
     monkeypatch.setattr(second_names, "_link_into", link_into)
     edits: list[str] = []
-    real_step = second_names.as_owner  # links are made in a thread that must not use the store: the edit comes right behind it
+    # links are made in a thread that must not use the store: the edit comes right behind it
+    real_step = vars(second_names)["as_owner"]
 
     def as_owner(*given: Any) -> Any:
         result = real_step(*given)
