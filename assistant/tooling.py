@@ -265,7 +265,7 @@ class Tool:
     """States the exact commands that a call would run; the gate gives no command that is not among them."""
     take_back: Callable[..., None] | None = None
     standing: Callable[..., Any] | None = None
-    begun: Callable[..., PartlyMade | None] | None = None
+    completed_part: Callable[..., PartlyMade | None] | None = None
 
     def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register how to find out whether a call took effect."""
@@ -284,7 +284,7 @@ class Tool:
 
     def partly(self, function: Callable[..., PartlyMade | None]) -> Callable[..., PartlyMade | None]:
         """Register how to see which of its steps an interrupted call has made, where `lookup` tells that it did not take effect."""
-        self.begun = function
+        self.completed_part = function
         return function
 
     def stands(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -181,8 +181,8 @@ def tracker_was_set(context: Context, tag: str, job: str, tracker: str, text: st
 def tracker_was_partly_set(context: Context, tag: str, job: str, tracker: str, text: str) -> PartlyMade | None:
     """Return which of the links of ranks an interrupted call has set."""
     account, own = context.scheduler.job(job).account, _own_links(context, tag)
-    made = [(link, new, old) for link, (new, old) in own.items() if tracker_text(link, account) == new != old]
-    return _partly_set(job, made, len(own), "set") if made else None
+    completed = [(link, new, old) for link, (new, old) in own.items() if tracker_text(link, account) == new != old]
+    return _partly_set(job, completed, len(own), "set") if completed else None
 
 
 @set_tracker.preview
@@ -236,17 +236,17 @@ def _write_tracker_text(context: Context, job: str, tracker: str, text: str, wri
     # the one that was asked for comes last: while it leads where it did, the call is not done
     own = _own_links(context, context.tag)
     writes = [*(_of_other_ranks(path, text, before, ended_job, own) if linked else ()), (path, text, before)]
-    made: list[tuple[Path, str, str]] = []
+    completed: list[tuple[Path, str, str]] = []
     try:
         for file, new, old in writes:
             context.confirm(_write_line(file, new, old, link=linked))
             if file == path or tracker_text(file, ended_job.account) != new:
                 write_tracker(file, new, ended_job.account, before=old, link=linked)
-            made.append((file, new, old))
+            completed.append((file, new, old))
     except ToolError as error:
-        if not made:
+        if not completed:
             raise
-        raise _partly_set(job, made, len(writes), f"{error}; set before it") from error
+        raise _partly_set(job, completed, len(writes), f"{error}; set before it") from error
     return {
         "job": job,
         "tracker": tracker,
@@ -255,11 +255,11 @@ def _write_tracker_text(context: Context, job: str, tracker: str, text: str, wri
     }
 
 
-def _partly_set(job: str, made: Sequence[tuple[Path, str, str]], of: int, words: str) -> PartlyMade:
-    link, new, old = made[-1]
-    names = ", ".join(file.name for file, *_ in made)
+def _partly_set(job: str, completed: Sequence[tuple[Path, str, str]], of: int, words: str) -> PartlyMade:
+    link, new, old = completed[-1]
+    names = ", ".join(file.name for file, *_ in completed)
     # one link of a rank that is set back takes all those with it that lead to the same save
-    value = {"job": job, "tracker": str(link), "text": old, "written": new, "note": f"{len(made)} of {of} were set"}
+    value = {"job": job, "tracker": str(link), "text": old, "written": new, "note": f"{len(completed)} of {of} were set"}
     return PartlyMade(f"{words}, and not set back: {names}", value)
 
 
@@ -415,17 +415,17 @@ def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
 
 
 def _partly_renamed(context: Context, tag: str, job: str) -> PartlyMade | None:
-    account, made = context.scheduler.job(job).account, []
+    account, completed = context.scheduler.job(job).account, []
     lines = _RENAMES.findall(_preview(context, tag))
     for source, target in (map(Path, words) for line in lines if len(words := _words(line)) == 2):
         if lies_at(target, account) and not lies_at(source, account):
-            made.append(target)
-    return _renamed(job, made, len(lines), "renamed") if made else None
+            completed.append(target)
+    return _renamed(job, completed, len(lines), "renamed") if completed else None
 
 
-def _renamed(job: str, made: Sequence[Path], of: int, words: str) -> PartlyMade:
-    value = {"job": job, "paths": [str(path) for path in made], "note": f"{len(made)} of {of} were renamed"}
-    return PartlyMade(f"{words}, and not put back: {', '.join(map(str, made))}", value)
+def _renamed(job: str, completed: Sequence[Path], of: int, words: str) -> PartlyMade:
+    value = {"job": job, "paths": [str(path) for path in completed], "note": f"{len(completed)} of {of} were renamed"}
+    return PartlyMade(f"{words}, and not put back: {', '.join(map(str, completed))}", value)
 
 
 def _moved_back(context: Context, change: Move, job: Job) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.running import MADE, CallRunner, LastLook, stands
+from assistant.gate.running import ENDED, CallRunner, LastLook, stands
 from assistant.gate.stops import open_if_due
 from assistant.gate.targets import Preview, Reach, must_be_alone, reach_of, rendered_change, request_of, shared_arguments, undo_text
 from assistant.policy import Policy, PolicyInForce
@@ -167,7 +167,7 @@ class Gate(CallRunner):
             )
         outcome = self._go_on(call, approved_by=approved_by)
         taken_back = self._store.undoes(call_id)
-        if taken_back is not None and outcome.ok and self._store.call(taken_back).status in MADE:
+        if taken_back is not None and outcome.ok and self._store.call(taken_back).status in ENDED:
             self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
         return outcome
 
@@ -288,7 +288,7 @@ class Gate(CallRunner):
             UsageError: The call did not end well, or its tool has no undo.
         """
         taken_back = self._go_on(self._undoing(call_id, by, why)[0], approved_by=approved_by)
-        if taken_back.ok and self._store.call(call_id).status in MADE:
+        if taken_back.ok and self._store.call(call_id).status in ENDED:
             self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
         return taken_back
 

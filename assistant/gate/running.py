@@ -23,14 +23,14 @@ from assistant.store.standing_decisions import why_open
 from assistant.tooling import Context, Tool, to_json
 from assistant.watch.outages import shared_by
 
-__all__ = ["COMMANDS", "MADE", "CallRunner", "FrozenCommands", "LastLook", "answered_cause", "guarded", "stands"]
+__all__ = ["COMMANDS", "ENDED", "CallRunner", "FrozenCommands", "LastLook", "answered_cause", "guarded", "stands"]
 
 logger = logging.getLogger(__name__)
 
 
 FEW_SHOWN, MOST_SHOWN = 3, 300
 """Commands, and characters of each, that a message names of those that were given before a refused one."""
-MADE = (CallStatus.DONE, CallStatus.FAILED)
+ENDED = (CallStatus.DONE, CallStatus.FAILED)
 """What a call can be of which something stands: an undo of it makes it `undone`."""
 PROBE, ANSWERS = "probe_cause", "cause_answers"
 """The tool that asks whether a shared cause is there again, and its status for yes."""
@@ -219,10 +219,10 @@ class CallRunner:
             Unavailable: They cannot be told now.
         """
         partly = None
-        if tool.begun is not None:
+        if tool.completed_part is not None:
             tag = self._tag(call)
             try:
-                partly = tool.begun(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
+                partly = tool.completed_part(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
             except ToolError as error:
                 return Outcome(
                     call.id, False, None, f"interrupted, and whether a part of it was made is not known: {error}", self._now()
@@ -336,15 +336,15 @@ class FrozenCommands:
             rendered: The commands as people saw them, for messages.
         """
         self._digests, self._rendered = list(digests), rendered
-        self._given: list[str] = []
+        self._passed_lines: list[str] = []
         self._lock = Lock()
 
     @property
     def given_text(self) -> str:
         """The commands that were let through, for people, behind a semicolon; empty where none was."""
-        shown = [line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…" for line in self._given[:FEW_SHOWN]]
-        more = f" and {len(self._given) - FEW_SHOWN} more" if len(self._given) > FEW_SHOWN else ""
-        return f"; before it: {'; '.join(shown)}{more}" if shown else ""
+        texts = [line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…" for line in self._passed_lines[:FEW_SHOWN]]
+        more = f" and {len(self._passed_lines) - FEW_SHOWN} more" if len(self._passed_lines) > FEW_SHOWN else ""
+        return f"; before it: {'; '.join(texts)}{more}" if texts else ""
 
     def holds(self, lines: Sequence[str]) -> bool:
         """Whether these commands may still be given; when they may, they are used up."""
@@ -356,7 +356,7 @@ class FrozenCommands:
                     return False
                 unused.remove(digest)
             self._digests = unused
-            self._given += lines
+            self._passed_lines += lines
         return True
 
     def confirm(self, *lines: str) -> None:

@@ -79,7 +79,7 @@ def test_a_rename_that_the_storage_refuses_takes_the_first_back_only_while_it_ma
             if stop:
                 EDITS["the kill switch"][0](bench)
             raise ToolError("the place is taken")
-        return real(change, account)
+        return bool(real(change, account))
 
     monkeypatch.setattr(aside, "move", move)
     assert not bench.call().ok

@@ -181,19 +181,19 @@ def link_all(links: Links, account: str, tag: str, last_look: Callable[[Path | N
         return as_owner(account, links.sources[0], partial(_with_reason, work, links))
 
     try:
-        begun = _Begun.NOTHING
+        progress = _Begun.NOTHING
         for source in links.sources:
             last_look(source)
-            begun = step(begin) if begun is _Begun.NOTHING else begun
-            if begun is _Begun.EMPTY:
+            progress = step(begin) if progress is _Begun.NOTHING else progress
+            if progress is _Begun.EMPTY:
                 step(partial(link, source))
-        if begun is not _Begun.IN_PLACE:
+        if progress is not _Begun.IN_PLACE:
             last_look(None)
             step(finish)
     except ToolError:
         withdraw_links(folder, account, tag)
         raise
-    return begun is not _Begun.IN_PLACE
+    return progress is not _Begun.IN_PLACE
 
 
 def withdraw_links(folder: Path, account: str, tag: str) -> None:
