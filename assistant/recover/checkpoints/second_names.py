@@ -55,7 +55,7 @@ class Links(NamedTuple):
     """Names, inodes, sizes and times of all files: `3 files, 18,000 bytes, sha256:…`; another content is another change."""
 
 
-class _Begun(Enum):
+class _Stage(Enum):
     """What there is of second names while they are made."""
 
     NOTHING = auto()
@@ -150,17 +150,17 @@ def link_all(links: Links, account: str, tag: str, last_look: Callable[[Path | N
     """
     folder, unfinished = links.folder, _unfinished(links.folder.name, tag)
 
-    def begin() -> _Begun:
+    def begin() -> _Stage:
         with _opened_place(folder, account, make=True) as (place, actor):
             if status_in(folder.name, place) is not None:
                 _must_hold(place, folder.name, links, actor)
-                return _Begun.IN_PLACE
+                return _Stage.IN_PLACE
             if status_in(unfinished, place) is not None:
                 if not os.path.lexists(links.sources[0]) and _holds(place, unfinished, links, actor):
-                    return _Begun.LINKED
+                    return _Stage.LINKED
                 _remove_tree(place, unfinished, folder.with_name(unfinished))
             os.mkdir(unfinished, 0o700, dir_fd=place)
-        return _Begun.EMPTY
+        return _Stage.EMPTY
 
     def link(source: Path) -> None:
         with _opened_place(folder, account, make=False) as (place, actor):
@@ -181,19 +181,19 @@ def link_all(links: Links, account: str, tag: str, last_look: Callable[[Path | N
         return as_owner(account, links.sources[0], partial(_with_reason, work, links))
 
     try:
-        progress = _Begun.NOTHING
+        progress = _Stage.NOTHING
         for source in links.sources:
             last_look(source)
-            progress = step(begin) if progress is _Begun.NOTHING else progress
-            if progress is _Begun.EMPTY:
+            progress = step(begin) if progress is _Stage.NOTHING else progress
+            if progress is _Stage.EMPTY:
                 step(partial(link, source))
-        if progress is not _Begun.IN_PLACE:
+        if progress is not _Stage.IN_PLACE:
             last_look(None)
             step(finish)
     except ToolError:
         withdraw_links(folder, account, tag)
         raise
-    return progress is not _Begun.IN_PLACE
+    return progress is not _Stage.IN_PLACE
 
 
 def withdraw_links(folder: Path, account: str, tag: str) -> None:
