@@ -19,11 +19,15 @@
     │   └── RestartPending         1   a held restart of the same run is neither released nor withdrawn yet
     ├── ModelError                 1   a language model could not do it: its room, its grammar or its file does not allow it
     └── ToolError                  1   a tool could not do it, for a reason its caller can act on
+        ├── CommandRefused         1   the gate did not let a command through, behind a first one or for being another one
+        └── PartlyMade             1   a change was broken off; what was made of it stands, and can be taken back
 
 Every message says what was wanted, what was found and what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class NightshiftError(Exception):
@@ -128,3 +132,21 @@ class ModelError(NightshiftError):
 
 class ToolError(NightshiftError):
     """A tool could not do what was asked, for a reason its caller can act on."""
+
+
+class CommandRefused(ToolError):
+    """The gate did not let a command through: it is allowed no more, or is another one than was allowed; none may follow it."""
+
+
+class PartlyMade(ToolError):
+    """A change was broken off between two of its steps, and what was made of it stands."""
+
+    def __init__(self, message: str, value: Mapping[str, object]) -> None:
+        """Say what stands.
+
+        Args:
+            message: For people, with the steps that were made.
+            value: What the tool would return had these steps been all: an undo takes its arguments from it.
+        """
+        super().__init__(message)
+        self.value = value

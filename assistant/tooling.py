@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assistant.counting import Kept, Reading
-from assistant.errors import ToolError, UsageError
+from assistant.errors import PartlyMade, ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
 from assistant.records import Call, Decision, Diagnosis, Event, Evidence, Incident, Outcome, Risk, Sighting
@@ -230,8 +230,11 @@ class Context:
     """Services that the policy lets be connected to: `HOST` or `HOST:PORT`, with `*` for parts of names."""
     asked: datetime | None = None
     """When the call was written down; None outside of a call. What a command says of time counts from here: see `began`."""
-    confirm: Callable[[str], None] = field(default=lambda _: None)
-    """Compares a command that reaches nodes past the scheduler with the frozen ones; raises `ToolError` for any other."""
+    confirm: Callable[..., None] = field(default=lambda *_: None)
+    """Takes the gate's last look and compares commands with the frozen ones: called right before each change that is no command of
+    the scheduler, with the lines of that change, or without any before one more step of a change whose lines were given.
+
+    It raises what the scheduler's own commands do: `Fenced`, `Denied`, and `CommandRefused` behind a first command."""
 
     @property
     def began(self) -> datetime:
@@ -262,6 +265,7 @@ class Tool:
     """States the exact commands that a call would run; the gate gives no command that is not among them."""
     take_back: Callable[..., None] | None = None
     standing: Callable[..., Any] | None = None
+    completed_part: Callable[..., PartlyMade | None] | None = None
 
     def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register how to find out whether a call took effect."""
@@ -276,6 +280,11 @@ class Tool:
     def withdraw(self, function: Callable[..., None]) -> Callable[..., None]:
         """Register how to take back what an interrupted or failed call has left half done; it must not fail where nothing is."""
         self.take_back = function
+        return function
+
+    def partly(self, function: Callable[..., PartlyMade | None]) -> Callable[..., PartlyMade | None]:
+        """Register how to see which of its steps an interrupted call has made, where `lookup` tells that it did not take effect."""
+        self.completed_part = function
         return function
 
     def stands(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import NightshiftError, ToolError, UsageError
+from assistant.errors import PartlyMade, ToolError, Unavailable, UsageError
 from assistant.records import Job, Risk, tags_in
 from assistant.recover.checkpoints.aside import (
     Move,
@@ -41,6 +42,8 @@ from assistant.tools.checkpoints import known_forms
 from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_meant
 from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
+_RENAMES = re.compile(r"mv -nT (.*?) FILES\[")
+_LINKS = re.compile(r'ln -sfnT (.*?) REPLACES\[("(?:[^"\\]|\\.)*")\]')
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
 
 
@@ -81,6 +84,13 @@ def were_set_aside(context: Context, tag: str, job: str, paths: list[str]) -> di
     return {"job": job, "paths": places, "note": "set aside"} if places else None
 
 
+@set_aside_checkpoints.partly
+def were_partly_set_aside(context: Context, tag: str, job: str, paths: list[str]) -> PartlyMade | None:
+    """Return which of the renames an interrupted call has made."""
+    del paths
+    return _partly_renamed(context, tag, job)
+
+
 @set_aside_checkpoints.stands
 def stand_aside(context: Context, job: str, paths: list[str]) -> dict[str, Any] | None:
     """Return the answer when there is nothing to move."""
@@ -118,6 +128,13 @@ def were_put_back(context: Context, tag: str, job: str, paths: list[str]) -> dic
     if missing := [place for place in places if not lies_at(place, account)]:
         raise ToolError(f"{missing[0]} lies neither there nor aside: somebody else moved or deleted it")
     return {"job": job, "paths": [str(place) for place in places], "note": "put back"}
+
+
+@put_back_checkpoints.partly
+def were_partly_put_back(context: Context, tag: str, job: str, paths: list[str]) -> PartlyMade | None:
+    """Return which of the renames an interrupted call has made."""
+    del paths
+    return _partly_renamed(context, tag, job)
 
 
 @put_back_checkpoints.preview
@@ -160,6 +177,14 @@ def tracker_was_set(context: Context, tag: str, job: str, tracker: str, text: st
     return {"job": job, "tracker": tracker, "text": before, "written": text, "note": f"{Path(tracker).name} says {text.strip()!r}"}
 
 
+@set_tracker.partly
+def tracker_was_partly_set(context: Context, tag: str, job: str, tracker: str, text: str) -> PartlyMade | None:
+    """Return which of the links of ranks an interrupted call has set."""
+    account, own = context.scheduler.job(job).account, _own_links(context, tag)
+    completed = [(link, new, old) for link, (new, old) in own.items() if tracker_text(link, account) == new != old]
+    return _partly_set(job, completed, len(own), "set") if completed else None
+
+
 @set_tracker.preview
 def setting_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
     """Return the write."""
@@ -198,7 +223,8 @@ def _write_change(context: Context, job: str, tracker: str, text: str, written: 
     before = _tracker_text(path, job_record, written)
     linked = is_link(path, job_record.account)
     now = f"it {'leads to' if linked else 'says'} {before[:80]!r} now" if before else "it is not there now"
-    lines = [_write_line(*write, link=True) for write in _of_other_ranks(path, text, before, job_record)] if linked else []
+    own = _own_links(context, context.tag)
+    lines = [_write_line(*write, link=True) for write in _of_other_ranks(path, text, before, job_record, own)] if linked else []
     return RenderedChange((*lines, _write_line(path, text, before, link=linked)), now)
 
 
@@ -208,10 +234,19 @@ def _write_tracker_text(context: Context, job: str, tracker: str, text: str, wri
     before = _tracker_text(path, ended_job, written)
     linked = is_link(path, ended_job.account)
     # the one that was asked for comes last: while it leads where it did, the call is not done
-    writes = [*(_of_other_ranks(path, text, before, ended_job) if linked else ()), (path, text, before)]
-    for file, new, old in writes:
-        context.confirm(_write_line(file, new, old, link=linked))
-        write_tracker(file, new, ended_job.account, before=old, link=linked)
+    own = _own_links(context, context.tag)
+    writes = [*(_of_other_ranks(path, text, before, ended_job, own) if linked else ()), (path, text, before)]
+    completed: list[tuple[Path, str, str]] = []
+    try:
+        for file, new, old in writes:
+            context.confirm(_write_line(file, new, old, link=linked))
+            if file == path or tracker_text(file, ended_job.account) != new:
+                write_tracker(file, new, ended_job.account, before=old, link=linked)
+            completed.append((file, new, old))
+    except ToolError as error:
+        if not completed:
+            raise
+        raise _partly_set(job, completed, len(writes), f"{error}; set before it") from error
     return {
         "job": job,
         "tracker": tracker,
@@ -220,10 +255,18 @@ def _write_tracker_text(context: Context, job: str, tracker: str, text: str, wri
     }
 
 
-def _of_other_ranks(path: Path, text: str, old_target: str, job: Job) -> list[tuple[Path, str, str]]:
+def _partly_set(job: str, completed: Sequence[tuple[Path, str, str]], of: int, words: str) -> PartlyMade:
+    link, new, old = completed[-1]
+    names = ", ".join(file.name for file, *_ in completed)
+    # one link of a rank that is set back takes all those with it that lead to the same save
+    value = {"job": job, "tracker": str(link), "text": old, "written": new, "note": f"{len(completed)} of {of} were set"}
+    return PartlyMade(f"{words}, and not set back: {names}", value)
+
+
+def _of_other_ranks(path: Path, text: str, old_target: str, job: Job, own: Collection[Path]) -> list[tuple[Path, str, str]]:
     """Return the links of the other ranks that are to be set with one of a rank: path, text, and where it leads now.
 
-    One that leads to its new place already, as after a crash, is left out.
+    One that leads to its new place already is left out, unless it is one of the call's own, which a crash has interrupted.
 
     Raises:
         ToolError: One leads to another checkpoint than the one that is to be set.
@@ -249,7 +292,7 @@ def _of_other_ranks(path: Path, text: str, old_target: str, job: Job) -> list[tu
             raise ToolError(
                 f"{link} leads to {now[:80]!r} and {path.name} to {old_target[:80]!r}, of another save: set them by hand"
             )
-        writes += [(link, new, old)] if now != new else []
+        writes += [(link, new, old)] if now != new or link in own else []
     if len(writes) > MOST_LINKS:
         raise ToolError(f"{len(writes)} links of ranks lie beside {path.name}: more than {MOST_LINKS} are set by hand")
     return writes
@@ -284,15 +327,32 @@ def _tracker_text(path: Path, job: Job, written: str) -> str:
     return before
 
 
-def _text_before(context: Context, tag: str) -> str | None:
-    """Return what stood in a tracker when a call was decided on, from the call's own command; None where it does not tell."""
+def _preview(context: Context, tag: str) -> str:
+    """Return the commands of a call as it was decided on; empty where they hold what was masked as a secret, or are not known."""
     for call_tag in tags_in(tag):
         with suppress(UsageError):
             preview = context.history.call(call_tag.call).preview
-            # what was masked as a secret in there is not what stood in the file
-            if MASK not in preview and (match := _REPLACED.search(preview)):
-                return "" if match[1] == "nothing" else str(json.loads(match[1]))
-    return None
+            return preview if MASK not in preview else ""
+    return ""
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a command; none of one that a name with our own marks in it has cut off."""
+    with suppress(ValueError):
+        return shlex.split(line)
+    return []
+
+
+def _own_links(context: Context, tag: str) -> dict[Path, tuple[str, str]]:
+    """Return the links of the commands of a call as it was decided on: where each is to lead, and where it led then."""
+    lines = [(_words(line), str(json.loads(before))) for line, before in _LINKS.findall(_preview(context, tag))]
+    return {Path(words[1]): (words[0], before) for words, before in lines if len(words) == 2}
+
+
+def _text_before(context: Context, tag: str) -> str | None:
+    """Return what stood in a tracker when a call was decided on, from the call's own command; None where it does not tell."""
+    match = _REPLACED.search(_preview(context, tag))
+    return None if match is None else "" if match[1] == "nothing" else str(json.loads(match[1]))
 
 
 def _ended_job(context: Context, job: str) -> Job:
@@ -334,10 +394,11 @@ def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) ->
 
 
 def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
-    """Make the renames; where one is refused, those before it are taken back.
+    """Make the renames; where one is refused, those before it are taken back as long as anything may be changed.
 
     Raises:
-        ToolError: One was refused.
+        ToolError: One was refused, and nothing is changed.
+        PartlyMade: The same, and what was renamed before it stays where it is.
         Unavailable: Whether one was made is not known; what was made before it stays.
     """
     completed: list[Move] = []
@@ -347,18 +408,32 @@ def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
             if move(change, job.account):
                 completed.append(change)
     except ToolError as error:
-        stay = [change for change in reversed(completed) if not _moved_back(change, job)]
+        stay = [change for change in reversed(completed) if not _moved_back(context, change, job)][::-1]
         if stay:
-            raise ToolError(
-                f"{error}; {', '.join(str(change.target) for change in stay)} could not be put back and stays there"
-            ) from error
+            raise _renamed(job.id, [change.target for change in stay], len(changes), f"{error}; renamed before it") from error
         raise
 
 
-def _moved_back(change: Move, job: Job) -> bool:
+def _partly_renamed(context: Context, tag: str, job: str) -> PartlyMade | None:
+    account, completed = context.scheduler.job(job).account, []
+    lines = _RENAMES.findall(_preview(context, tag))
+    for source, target in (map(Path, words) for line in lines if len(words := _words(line)) == 2):
+        if lies_at(target, account) and not lies_at(source, account):
+            completed.append(target)
+    return _renamed(job, completed, len(lines), "renamed") if completed else None
+
+
+def _renamed(job: str, completed: Sequence[Path], of: int, words: str) -> PartlyMade:
+    value = {"job": job, "paths": [str(path) for path in completed], "note": f"{len(completed)} of {of} were renamed"}
+    return PartlyMade(f"{words}, and not put back: {', '.join(map(str, completed))}", value)
+
+
+def _moved_back(context: Context, change: Move, job: Job) -> bool:
+    """Rename once more to where something lay; False where nothing may be changed any more, or the rename is refused."""
     try:
+        context.confirm()
         return move(Move(change.target, change.source, change.content), job.account)
-    except NightshiftError:
+    except (ToolError, Unavailable):
         return False
 
 

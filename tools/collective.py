@@ -38,7 +38,9 @@ class Comparison(NamedTuple):
     """Name of the reservation while the test ran; empty where none was made."""
 
 
-def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str], program: str = "auto") -> Comparison:
+def compare_nodes(
+    context: Context, nodes: Sequence[str], *, keep: Sequence[str], program: str = "auto", line: str = ""
+) -> Comparison:
     """Run the two-round test.
 
     Args:
@@ -46,13 +48,16 @@ def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str]
         nodes: Distinct, without a job.
         keep: Those of them on which the scheduler would place jobs meanwhile.
         program: What runs, or auto for the best that all nodes have.
+        line: The test as one of the commands that were decided on; empty where it is part of another change.
 
     Raises:
         ToolError: The nodes do not have the program that was asked for.
+        CommandRefused: It is not allowed any more, or not this test; so are `Denied` before any command, and `Fenced`.
     """
     terms, limits = load_terms(context.site), Limits()
     seconds = _most_seconds(context, len(nodes))
     with kept_free(context.scheduler, keep, seconds, name=_reservation(context)) as reservation:
+        context.confirm(*filter(None, [line]))
         choice = _choice(context, nodes, program)
         runner = Runner(
             context.transport,
@@ -62,6 +67,7 @@ def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str]
             lambda busy_nodes: busy(context.scheduler, busy_nodes),
             choice,
             tuple(context.commands.get("python3", ("python3",))),
+            context.confirm,
         )
         verdict, ran = run_test(nodes, runner, limits)
     return Comparison(verdict, ran, choice, reservation)
@@ -147,8 +153,7 @@ def two_round_test(context: Context, nodes: list[str], program: str = "auto") ->
         raise ToolError(f"program {program!r} is unknown; known: auto, gloo, nccl, ring")
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
     cost = cost_of(len(free), load_terms(context.site), Limits())
-    context.confirm(_test_line(free, program))
-    verdict, ran, choice, reservation = compare_nodes(context, free, keep=free, program=program)
+    verdict, ran, choice, reservation = compare_nodes(context, free, keep=free, program=program, line=_test_line(free, program))
     return {
         **_verdict_values(verdict, ran),
         "left_out": left_out,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError, UsageError
+from assistant.errors import CommandRefused, ToolError, UsageError
 from assistant.ports import Requeues
 from assistant.records import Checkpoint, Job, JobSpec, Risk, hold_comment, hold_mark, tags_in
 from assistant.recover.checkpoints.inventory import inventory
@@ -86,6 +86,8 @@ def requeue_ended_job(
     files = must_be_unwritten(context, before)
     try:
         scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
+    except CommandRefused:
+        raise
     except ToolError as error:
         raise ToolError(_by_hand(context, before, choice, error)) from error
     wait_until_alone(context, before)

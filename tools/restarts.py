@@ -99,8 +99,8 @@ def make_copy(context: Context, job: Job, copy: ConfigCopy) -> None:
         ToolError: Something else lies there, or it is not the change that was allowed.
         Unavailable: The storage did not answer.
     """
-    context.confirm(*copy_lines(copy))
     present = FileReader(job.account)(str(copy.path))
+    context.confirm(*copy_lines(copy))
     if present == copy.text:
         return
     if present is not None:

@@ -108,9 +108,12 @@ def secure_checkpoint(context: Context, job: str, path: str) -> dict[str, Any]:
     job_record = context.scheduler.job(job)
     must_be_the_same_job(context, job_record)
     links = _links(context, job_record, Path(path))
-    for line in _lines(links):
-        context.confirm(line)
-    link_all(links, job_record.account, context.tag)
+    lines = dict(zip(links.sources, _lines(links), strict=True))
+
+    def last_look(source: Path | None) -> None:
+        context.confirm(*([lines[source]] if source is not None else ()))
+
+    link_all(links, job_record.account, context.tag, last_look)
     return _answer(job, Path(path), links.folder, links.content)
 
 

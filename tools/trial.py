@@ -90,11 +90,11 @@ def trial_start(
         raise ToolError(f"seconds must be 1 to {LONGEST_S}, not {seconds}")
     plan = _plan(context, job, before_step, margin)
     node = _idle_node(context, plan.job, exclude or ())
-    context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
     refuted = started = False
     cut_off = True
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
+        context.confirm(_trial_line(plan, node, seconds))
         trials = list(plan.trials)
         for planned in trials:
             if busy(context.scheduler, [node]):
@@ -263,6 +263,7 @@ def _recorded_way(context: Context, plan: _Plan, trial: TrialWay, node: str) -> 
         folder=Path(plan.checkpoint.path).parent,
         python=tuple(context.commands.get("python3", ("python3",))),
     )
+    context.confirm()
     reply = context.transport.run([node], command, timeout_s=longest_s(COMMAND_S) + 60)[node]
     submission = recorded_submission(plan.job, trial.command, reply)
     logger.info("trial job=%s node=%s command=%r: %s", plan.job.id, node, " ".join(trial.command.words), submission)
@@ -310,6 +311,7 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
         seconds=seconds,
         python=tuple(context.commands.get("python3", ("python3",))),
     )
+    context.confirm()
     reply = context.transport.run([node], command, timeout_s=longest_s(seconds) + 60)[node]
     answer = trial_answer(reply)
     verdict = judge_trial(answer, plan.checkpoint, plan.inventory)

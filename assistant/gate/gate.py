@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.running import CallRunner, LastLook
+from assistant.gate.running import ENDED, CallRunner, LastLook, stands
 from assistant.gate.stops import open_if_due
 from assistant.gate.targets import Preview, Reach, must_be_alone, reach_of, rendered_change, request_of, shared_arguments, undo_text
 from assistant.policy import Policy, PolicyInForce
@@ -167,7 +167,7 @@ class Gate(CallRunner):
             )
         outcome = self._go_on(call, approved_by=approved_by)
         taken_back = self._store.undoes(call_id)
-        if taken_back is not None and outcome.ok and self._store.call(taken_back).status is CallStatus.DONE:
+        if taken_back is not None and outcome.ok and self._store.call(taken_back).status in ENDED:
             self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
         return outcome
 
@@ -267,7 +267,7 @@ class Gate(CallRunner):
             return self._ended(call, tool, Outcome(call.id, True, to_json(value), "", self._now()))
         if call.step is not None:
             return None
-        return self._ended(call, tool, Outcome(call.id, False, None, "interrupted before it took effect", self._now()))
+        return self._ended(call, tool, self._interrupted(call, tool))
 
     def give_up(self, call: Call) -> Outcome:
         """End a call that surely did not take effect and whose step will not come again, so that it excludes no other any more.
@@ -275,9 +275,8 @@ class Gate(CallRunner):
         Raises:
             Unavailable: What it has begun cannot be taken back now.
         """
-        return self._ended(
-            call, self._find(call.tool), Outcome(call.id, False, None, "interrupted before it took effect", self._now())
-        )
+        tool = self._find(call.tool)
+        return self._ended(call, tool, self._interrupted(call, tool))
 
     def undo(self, call_id: int, by: str, *, why: str = "", approved_by: str | None = None) -> Outcome:
         """Take a call back by the undo of its tool, which goes the same way as any call, and mark the old one undone.
@@ -289,7 +288,7 @@ class Gate(CallRunner):
             UsageError: The call did not end well, or its tool has no undo.
         """
         taken_back = self._go_on(self._undoing(call_id, by, why)[0], approved_by=approved_by)
-        if taken_back.ok and self._store.call(call_id).status is CallStatus.DONE:
+        if taken_back.ok and self._store.call(call_id).status in ENDED:
             self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
         return taken_back
 
@@ -311,7 +310,7 @@ class Gate(CallRunner):
         outcome = self._store.outcome(call_id)
         if tool.undo is None:
             raise UsageError(f"call {call_id} ({old.tool}) cannot be taken back: {old.tool} has no undo")
-        if outcome is None or old.status not in (CallStatus.DONE, CallStatus.UNDONE):
+        if outcome is None or not stands(outcome):
             raise UsageError(f"call {call_id} ({old.tool}) is {old.status}: only a call that was done can be undone")
         undo = self._find(tool.undo)
         checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))

@@ -10,7 +10,7 @@ from functools import partial, wraps
 from threading import Lock
 from typing import Any, cast
 
-from assistant.errors import ChangesStopped, Denied, Fenced, ToolError, Unavailable
+from assistant.errors import ChangesStopped, CommandRefused, Denied, Fenced, PartlyMade, ToolError, Unavailable
 from assistant.gate.stops import open_if_due, stopped_by
 from assistant.gate.targets import Reach, reach_of, request_of, undo_text
 from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
@@ -23,11 +23,15 @@ from assistant.store.standing_decisions import why_open
 from assistant.tooling import Context, Tool, to_json
 from assistant.watch.outages import shared_by
 
-__all__ = ["COMMANDS", "CallRunner", "FrozenCommands", "LastLook", "answered_cause", "guarded"]
+__all__ = ["COMMANDS", "ENDED", "CallRunner", "FrozenCommands", "LastLook", "answered_cause", "guarded", "stands"]
 
 logger = logging.getLogger(__name__)
 
 
+FEW_SHOWN, MOST_SHOWN = 3, 300
+"""Commands, and characters of each, that a message names of those that were given before a refused one."""
+ENDED = (CallStatus.DONE, CallStatus.FAILED)
+"""What a call can be of which something stands: an undo of it makes it `undone`."""
 PROBE, ANSWERS = "probe_cause", "cause_answers"
 """The tool that asks whether a shared cause is there again, and its status for yes."""
 
@@ -49,6 +53,11 @@ def answered_cause(store: Store, incident: int | None) -> int | None:
     return None
 
 
+def stands(outcome: Outcome) -> bool:
+    """Tell whether a call left something that an undo can take back: all of it, or what was made before it was broken off."""
+    return outcome.ok or outcome.value is not None
+
+
 @dataclass
 class LastLook:
     """The decision that allowed a call, and what it was decided on."""
@@ -62,6 +71,8 @@ class LastLook:
     """How long the scheduler's answer counts as now: policy, switches, breaker and windows are looked at before each command."""
     commands: int = 0
     """How many commands of the call were let through."""
+    refusal: tuple[str, str] | None = None
+    """By which rule and why the last command was refused: the same refusal again is not written again."""
 
 
 class CallRunner:
@@ -127,12 +138,16 @@ class CallRunner:
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
         context = self._context_of(call)
+        frozen = FrozenCommands(self._store.frozen_commands(call.id), call.preview)
         if check is not None:
-            frozen = FrozenCommands(self._store.frozen_commands(call.id), call.preview)
             scheduler = guarded(context.scheduler, check, frozen, tag=context.tag)
-            context = replace(context, scheduler=scheduler, confirm=frozen.confirm)
+            context = replace(context, scheduler=scheduler, confirm=partial(_confirm, check, frozen))
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
+        except PartlyMade as error:
+            return self._broken_off(call, tool, error, str(error))
+        except CommandRefused as error:
+            return Outcome(call.id, False, None, f"{error}{frozen.given_text}", self._now())
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
 
@@ -144,7 +159,8 @@ class CallRunner:
         Raises:
             Fenced: Another watch leads.
             Denied: It would not be allowed now, and no command was given yet.
-            ToolError: It would not be allowed now, after a first command, or what it is about is gone.
+            CommandRefused: It would not be allowed now, after a first command.
+            ToolError: What it is about is gone.
         """
         self._store.must_lead()
         if self._now() - look.at >= look.fresh_for:
@@ -152,19 +168,22 @@ class CallRunner:
             look.at = self._now()
         request = request_of(tool, call.by, look.reach, approved_by, self._cause_of(tool, call.incident))
         decision = self._decide(request, look.reach, call.id, before=look.decision.at)
-        if decision.verdict is not Verdict.ALLOW or decision.policy != look.decision.policy:
+        refusal = (decision.rule, decision.why) if decision.verdict is not Verdict.ALLOW else None
+        if (refusal is not None and refusal != look.refusal) or decision.policy != look.decision.policy:
             self._store.write_decision(call.id, decision)
-        if decision.verdict is not Verdict.ALLOW:
+            look.decision = replace(look.decision, policy=decision.policy)
+        look.refusal = refusal
+        if refusal is not None:
             why = f"{call.preview}: no longer allowed, {decision.rule}: {decision.why}; the command was not given"
-            raise (ToolError if look.commands else self._refusal(call, decision))(why)
+            raise (CommandRefused if look.commands else self._refusal(call, decision))(why)
         look.decision = replace(decision, at=look.decision.at)
         look.commands += 1
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
         if not outcome.ok:
             self._take_back(call, tool)
-        undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
-        if tool.undo and outcome.ok:
+        undo = f"nightshift undo {call.id}" if tool.undo and stands(outcome) else ""
+        if tool.undo and stands(outcome):
             commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
             undo += f": {commands}" if commands else ""
         with self._store.transaction():
@@ -180,12 +199,41 @@ class CallRunner:
     def _close_refused(self, call: Call, tool: Tool) -> None:
         """Set a call that is refused to `denied`, after what an interrupted process has begun of it was taken back.
 
+        One of which steps stand that can be taken back by an undo alone has failed, and its outcome names them.
+
         Raises:
             Unavailable: It cannot be told whether that was done: the call keeps its intent, and `resolve` tries again.
         """
         if self._store.call(call.id).status is CallStatus.INTENT:
+            interrupted = self._interrupted(call, tool)
+            if stands(interrupted):
+                self._ended(call, tool, replace(interrupted, error=f"{interrupted.error}; the rest is not allowed any more"))
+                return
             self._take_back(call, tool)
             self._store.move_call(call.id, CallStatus.INTENT, CallStatus.DENIED)
+
+    def _interrupted(self, call: Call, tool: Tool) -> Outcome:
+        """Return what came of a call that an interrupted process has begun and that did not take effect, with the steps that stand.
+
+        Raises:
+            Unavailable: They cannot be told now.
+        """
+        partly = None
+        if tool.completed_part is not None:
+            tag = self._tag(call)
+            try:
+                partly = tool.completed_part(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
+            except ToolError as error:
+                return Outcome(
+                    call.id, False, None, f"interrupted, and whether a part of it was made is not known: {error}", self._now()
+                )
+        if partly is None:
+            return Outcome(call.id, False, None, "interrupted before it took effect", self._now())
+        return self._broken_off(call, tool, partly, f"interrupted: {partly}")
+
+    def _broken_off(self, call: Call, tool: Tool, partly: PartlyMade, words: str) -> Outcome:
+        undo = f"; nightshift undo {call.id} takes back what was made" if tool.undo else ""
+        return Outcome(call.id, False, to_json(partly.value), f"{words}{undo}", self._now())
 
     def _take_back(self, call: Call, tool: Tool) -> None:
         """Take back what a call has begun that did not end well.
@@ -288,7 +336,15 @@ class FrozenCommands:
             rendered: The commands as people saw them, for messages.
         """
         self._digests, self._rendered = list(digests), rendered
+        self._passed_lines: list[str] = []
         self._lock = Lock()
+
+    @property
+    def given_text(self) -> str:
+        """The commands that were let through, for people, behind a semicolon; empty where none was."""
+        texts = [line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…" for line in self._passed_lines[:FEW_SHOWN]]
+        more = f" and {len(self._passed_lines) - FEW_SHOWN} more" if len(self._passed_lines) > FEW_SHOWN else ""
+        return f"; before it: {'; '.join(texts)}{more}" if texts else ""
 
     def holds(self, lines: Sequence[str]) -> bool:
         """Whether these commands may still be given; when they may, they are used up."""
@@ -300,19 +356,26 @@ class FrozenCommands:
                     return False
                 unused.remove(digest)
             self._digests = unused
+            self._passed_lines += lines
         return True
 
     def confirm(self, *lines: str) -> None:
         """Use up commands.
 
         Raises:
-            ToolError: One of them is not what was decided on, or was given already; none is used up.
+            CommandRefused: One of them is not what was decided on, or was given already; none is used up.
         """
         if not self.holds(lines):
-            raise ToolError(
+            raise CommandRefused(
                 f"the change is not the one that was allowed, so it was not made: allowed was {self._rendered or 'no command'!r},"
                 f" now it would be {'; '.join(lines)!r}; ask for it again"
             )
+
+
+def _confirm(check: Callable[[], None], frozen: FrozenCommands, *lines: str) -> None:
+    """Let a change through that is no command of the scheduler, as `guarded` lets one of its commands through."""
+    check()
+    frozen.confirm(*lines)
 
 
 def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenCommands, *, tag: str) -> Scheduler:

@@ -21,6 +21,7 @@ from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.redact import redact, syntax
 from assistant.redact.forms import secret_forms
+from assistant.redact.values import Strength, is_secret_value
 from assistant.rules.patterns import RefusedPattern, shape_of
 from assistant.schedulers.local import LocalScheduler
 from assistant.tui import sessions
@@ -102,8 +103,12 @@ BETWEEN = (":", "=", ": ", " ", ">", " is ", ".x:", "(", "=a,", "=Ab1&", "=\n", 
 def test_a_text_of_names_of_secrets_is_not_judged_name_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # characters that are judged, of which 16 * 1024 of ordinary text have a few hundred: `auth:auth:` had two million
     judged: list[int] = []
-    judge = syntax.is_secret_value
-    monkeypatch.setattr(syntax, "is_secret_value", lambda value, strength: judged.append(len(value)) or judge(value, strength))
+
+    def judge(value: str, strength: Strength) -> bool:
+        judged.append(len(value))
+        return is_secret_value(value, strength)
+
+    monkeypatch.setattr(syntax, "is_secret_value", judge)
     for separator in BETWEEN:
         judged.clear()
         text = (name + separator) * (16_384 // len(name + separator))

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from assistant.errors import ToolError
 from assistant.recover.checkpoints.names import SECURED
 from assistant.recover.checkpoints.owner_files import (
     Actor,
+    Result,
     as_owner,
     open_inner,
     opened_below,
@@ -51,6 +53,17 @@ class Links(NamedTuple):
     """Where they come to lie under the same names."""
     content: str
     """Names, inodes, sizes and times of all files: `3 files, 18,000 bytes, sha256:…`; another content is another change."""
+
+
+class _Stage(Enum):
+    """What there is of second names while they are made."""
+
+    NOTHING = auto()
+    EMPTY = auto()
+    """A folder that is not in place, into which they are linked."""
+    LINKED = auto()
+    """All of them in such a folder, by an interrupted call; their first names are gone."""
+    IN_PLACE = auto()
 
 
 class _Node(NamedTuple):
@@ -118,8 +131,15 @@ def free_bytes(path: Path, account: str) -> int:
     return as_owner(account, path, free)
 
 
-def link_all(links: Links, account: str, tag: str) -> bool:
+def link_all(links: Links, account: str, tag: str, last_look: Callable[[Path | None], None] = lambda _: None) -> bool:
     """Make second names, all or none; what an interrupted call of the same tag has begun is begun anew, or put in place.
+
+    Args:
+        links: What is linked.
+        account: Of the owner of the job.
+        tag: Of the call.
+        last_look: Called right before each source is linked, and with None right before all are put in place; what it raises ends
+            it. It runs in the caller's thread, with the rights of this process.
 
     Returns:
         Whether they were made now.
@@ -128,29 +148,52 @@ def link_all(links: Links, account: str, tag: str) -> bool:
         ToolError: The content is another one, the place is taken, or the owner may not make links there.
         Unavailable: The storage did not answer.
     """
-    folder = links.folder
+    folder, unfinished = links.folder, _unfinished(links.folder.name, tag)
 
-    def make() -> bool:
+    def begin() -> _Stage:
         with _opened_place(folder, account, make=True) as (place, actor):
             if status_in(folder.name, place) is not None:
                 _must_hold(place, folder.name, links, actor)
-                return False
-            unfinished = _unfinished(folder.name, tag)
-            has_leftover = status_in(unfinished, place) is not None
-            if not (has_leftover and not os.path.lexists(links.sources[0]) and _holds(place, unfinished, links, actor)):
-                if has_leftover:
-                    _remove_tree(place, unfinished, folder.with_name(unfinished))
-                _link_into(place, unfinished, links, actor)
+                return _Stage.IN_PLACE
+            if status_in(unfinished, place) is not None:
+                if not os.path.lexists(links.sources[0]) and _holds(place, unfinished, links, actor):
+                    return _Stage.LINKED
+                _remove_tree(place, unfinished, folder.with_name(unfinished))
+            os.mkdir(unfinished, 0o700, dir_fd=place)
+        return _Stage.EMPTY
+
+    def link(source: Path) -> None:
+        with _opened_place(folder, account, make=False) as (place, actor):
+            _link_into(place, unfinished, links, source, actor)
+
+    def finish() -> None:
+        with _opened_place(folder, account, make=False) as (place, actor):
+            if not _holds(place, unfinished, links, actor):
+                raise ToolError(
+                    f"{links.sources[0]} is not what it was when the change was decided ({links.content}): its program removes or "
+                    "writes it now"
+                )
             _sync_folders(place, unfinished)
             rename_in(unfinished, place, folder.name, place, folder)
             _sync(place)
-        return True
+
+    def step(work: Callable[[], Result]) -> Result:
+        return as_owner(account, links.sources[0], partial(_with_reason, work, links))
 
     try:
-        return as_owner(account, links.sources[0], partial(_with_reason, make, links))
+        progress = _Stage.NOTHING
+        for source in links.sources:
+            last_look(source)
+            progress = step(begin) if progress is _Stage.NOTHING else progress
+            if progress is _Stage.EMPTY:
+                step(partial(link, source))
+        if progress is not _Stage.IN_PLACE:
+            last_look(None)
+            step(finish)
     except ToolError:
         withdraw_links(folder, account, tag)
         raise
+    return progress is not _Stage.IN_PLACE
 
 
 def withdraw_links(folder: Path, account: str, tag: str) -> None:
@@ -260,7 +303,7 @@ def _opened_place(folder: Path, account: str, *, make: bool) -> Iterator[tuple[i
             yield place, actor
 
 
-def _with_reason(make: Callable[[], bool], links: Links) -> bool:
+def _with_reason(make: Callable[[], Result], links: Links) -> Result:
     """Return what `make` returns; an error of the file system says what it means for a link."""
     try:
         return make()
@@ -358,23 +401,16 @@ def _listed(folder: int) -> list[str]:
     return sorted(names)
 
 
-def _link_into(place: int, unfinished: str, links: Links, actor: Actor) -> None:
-    """Link all files into a folder that is not in place yet, and make sure that it holds what was decided on."""
-    os.mkdir(unfinished, 0o700, dir_fd=place)
+def _link_into(place: int, unfinished: str, links: Links, path: Path, actor: Actor) -> None:
+    """Link all files of a source into a folder that is not in place yet, and give that the mode of the source's own."""
     target = open_inner(unfinished, place, links.folder)
     try:
-        with opened_folder(links.sources[0].parent) as source:
-            for path in links.sources:
-                _link(source, path.name, target, path, actor)
+        with opened_folder(path.parent) as source:
+            _link(source, path.name, target, path, actor)
             mode = stat.S_IMODE(os.fstat(source).st_mode)
             Path(f"/proc/self/fd/{target}").chmod(mode | 0o700)
     finally:
         os.close(target)
-    if not _holds(place, unfinished, links, actor):
-        raise ToolError(
-            f"{links.sources[0]} is not what it was when the change was decided ({links.content}): its program removes or writes "
-            "it now"
-        )
 
 
 def _link(above: int, name: str, target: int, path: Path, actor: Actor) -> None:

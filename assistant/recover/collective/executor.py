@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from assistant.errors import NightshiftError, ToolError
+from assistant.errors import CommandRefused, NightshiftError, ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Reply, Reserves, Scheduler, Transport
 from assistant.records import NodeState
@@ -162,23 +162,43 @@ def kept_free(scheduler: Scheduler, nodes: Sequence[str], seconds: float, *, nam
         nodes: To keep.
         seconds: After which the reservation ends by itself, should we not come back.
         name: Of the reservation.
+
+    Raises:
+        Denied: The gate refused the reservation: what it was for must not begin. So must it not behind the next two.
+        CommandRefused: The same, behind a first command.
+        Fenced: Another watch leads.
     """
     if not isinstance(scheduler, Reserves):
         yield ""
         return
     try:
         scheduler.reserve(name, nodes, minutes=reserved_minutes(seconds))
-    except NightshiftError as error:
+    except CommandRefused:
+        raise
+    except (ToolError, Unavailable) as error:  # the scheduler's own; a refusal of the gate is let through
         logger.warning("no reservation %s for the test, nodes are looked at before each round: %s", name, error)
         yield ""
         return
     try:
         yield name
-    finally:
-        try:
-            scheduler.unreserve(name)
-        except NightshiftError as error:
-            logger.warning("reservation %s stands until it ends by itself: %s", name, error)
+    except CommandRefused as refusal:
+        if not _given_back(scheduler, name):
+            raise CommandRefused(f"{refusal}; reservation {name} stands until it ends by itself") from refusal
+        raise
+    except BaseException:
+        _given_back(scheduler, name)
+        raise
+    _given_back(scheduler, name)
+
+
+def _given_back(scheduler: Reserves, name: str) -> bool:
+    """Give a reservation back, and return whether it is: what it was for is over, and nothing follows that a refusal could stop."""
+    try:
+        scheduler.unreserve(name)
+    except NightshiftError as error:
+        logger.warning("reservation %s stands until it ends by itself: %s", name, error)
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +223,8 @@ class Runner:
     """Which of these nodes run a job now: asked before every batch, since the scheduler goes on placing jobs."""
     choice: Choice = field(default_factory=Choice)
     python: tuple[str, ...] = ("python3",)
+    last_look: Callable[[], None] = lambda: None
+    """Raises where no more may be started on nodes: asked right before every batch."""
     speeds: Speeds = field(init=False)
 
     def __post_init__(self) -> None:
@@ -236,6 +258,7 @@ class Runner:
             if not taken_nodes & set(world)
             for node, command in zip(world, own, strict=True)
         ]
+        self.last_look()
         with ThreadPoolExecutor(max(1, len(tasks))) as pool:
             replies = dict(zip((node for node, _ in tasks), pool.map(lambda task: self._ask(*task), tasks), strict=True))
         return [[self._report(node, taken_nodes, replies, len(world)) for node in world] for world in worlds]
