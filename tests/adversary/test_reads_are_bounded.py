@@ -69,6 +69,7 @@ ALLOWED = {
     "recover/collective/ring_program.py": INSIDE,
     "recover/collective/torch_program.py": INSIDE,
     "recover/trial/changes_program.py": INSIDE,
+    "recover/trial/deadline_program.py": INSIDE,
     "recover/trial/launcher_program.py": INSIDE,
     "recover/trial/recorder_program.py": INSIDE,
     "recover/trial/sandbox_program.py": INSIDE,
