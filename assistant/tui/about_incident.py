@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.content.playbooks import REFERENCE, Playbook, PlaybookLimits, Step, Verify
 from assistant.errors import NightshiftError, ToolError, Unavailable
+from assistant.gate.running import ENDED, stands
 from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk
 from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
@@ -248,8 +249,8 @@ class CallEntry:
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether it was done, and can be taken back."""
-        return bool(self.undo) and self.call.status is CallStatus.DONE
+        """Whether all or some of it was done, and can be taken back."""
+        return bool(self.undo) and self.call.status in ENDED and self.outcome is not None and stands(self.outcome)
 
 
 @dataclass(frozen=True, slots=True)

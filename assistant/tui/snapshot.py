@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate.consent import name_to_type, target_name
+from assistant.gate.running import ENDED, stands
 from assistant.gate.stops import kill_switch_note, stopped_by
 from assistant.overall_state import StoreFacts
-from assistant.records import Call, CallStatus, Incident, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
+from assistant.records import Call, Incident, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
 from assistant.recover.identity import Lease, parse
 from assistant.store import Approval, AuditRow
 from assistant.store.calls import SHORT_DIGEST
@@ -348,7 +349,7 @@ def undo_of(engine: Engine, call_id: int, by: str) -> UndoSnapshot:
     """
     call, outcome = engine.store.call(call_id), engine.store.outcome(call_id)
     tool = found().get(call.tool)
-    if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
+    if tool is None or tool.undo is None or outcome is None or call.status not in ENDED or not stands(outcome):
         why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
         return UndoSnapshot(call, None, Risk.READ, Verdict.DENY, "", why)
     undo_tool = find_tool(tool.undo)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assistant.errors import Denied, Fenced, Parked, ToolError
-from assistant.records import CallStatus, Event, EventKind, Verdict
+from assistant.records import Call, CallStatus, Event, EventKind, Outcome, Risk, Verdict
 from assistant.recover.checkpoints import second_names
 from assistant.tools import aside
+from assistant.tui.about_incident import CallEntry
 from tests.adversary.frozen_scene import (
     files_of,
 )
@@ -25,6 +27,8 @@ from tests.adversary.last_look import (
     of_three_ranks,
     two_saves,
 )
+
+NOW = datetime(2026, 3, 1, 6, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("edit", MIDDLE)
@@ -228,3 +232,20 @@ def test_an_interrupted_call_whose_step_comes_again_is_made_to_its_end(
     links = {str(path.readlink()) for path in bench.scene.checkpoints.iterdir() if path.is_symlink()}
     assert places == {Path(path).name for path in bench.arguments["paths"]} if name == "set aside" else len(links) == 3
     assert not any("ba40" in link for link in links)
+
+
+@pytest.mark.parametrize(
+    ("status", "ok", "value", "undo", "offered"),
+    [
+        (CallStatus.DONE, True, None, "put_back_checkpoints", True),
+        (CallStatus.FAILED, False, {"paths": ["/s/step-1"]}, "put_back_checkpoints", True),
+        (CallStatus.FAILED, False, None, "put_back_checkpoints", False),
+        (CallStatus.UNDONE, True, {"paths": ["/s/step-1"]}, "put_back_checkpoints", False),
+        (CallStatus.DONE, True, None, "", False),
+    ],
+)
+def test_the_chat_offers_to_take_back_what_stands(status: CallStatus, ok: bool, value: Any, undo: str, offered: bool) -> None:
+    call = Call(7, None, "set_aside_checkpoints", {}, "asked for", "agent", NOW, status, preview="mv -nT /s/step-1 /s/aside/step-1")
+    entry = CallEntry(call, Risk.CHANGE, None, Outcome(7, ok, value, "", NOW), undo)
+    assert entry.can_be_undone is offered
+    assert not CallEntry(call, Risk.CHANGE, None, None, undo).can_be_undone
