@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from assistant.agent.holds import holds_off
 from assistant.agent.plain_english import plain_text, renounced, without_interjections
 from assistant.agent.verbs import base_of, is_verb, verbs
 from assistant.agent.words import stem
@@ -96,6 +97,8 @@ _DOUBTED = re.compile(
 _MANY = frozenset({"everything", "all", "anything", "both"})
 NOT_THIS = "not"
 """In place of the verb of a clause that only excepts a thing: `not {node}`."""
+HELD_OFF = "hold off"
+"""In place of the verb of a sentence that holds a change off by an idiom."""
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
 _TELLS = re.compile(
@@ -129,12 +132,22 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
         it: The kind of thing that was spoken of last, for `it` and `that`.
     """
     text = renounced(plain_text(sentence))
+    if holds_off(text):
+        kind, word = _named_object(text, it)
+        return OrderReading(OrderKind.HOLD, HELD_OFF, "", kind, word)
     order_text, full_reading = without_interjections(text), _read(text, it)
     if order_text == text:
         return full_reading
     reading = _read(order_text, it)
     says_little = reading.kind in (OrderKind.OPEN, OrderKind.STATEMENT)
     return full_reading if says_little and full_reading.kind is OrderKind.HOLD else reading
+
+
+def _named_object(text: str, it: str) -> tuple[str, str]:
+    """Return the kind of what a sentence names, or of what it points back to."""
+    slot = re.search(r"\{(job|node|incident)\}", text)
+    pointer = re.search(r"\b(?:it|that|this|them|those)\b", text)
+    return (slot[1], slot.group()) if slot else (it, pointer.group()) if pointer else ("", "")
 
 
 def _read(text: str, it: str) -> OrderReading:
@@ -316,11 +329,16 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     return _governed([*words, *_WORD.findall(subject)], tail, it, negated=negated)
 
 
+_RUNNING = frozenset("run running start continue go on finish".split())
+
+
 def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> OrderReading:
     """Return what the first word orders of the thing behind it."""
     inventory, verb = verbs(), words[0]
     kind, word = _object_of(words, it)
     if negated:
+        if verb == "let" and kind == "job" and set(words) & _RUNNING:
+            return OrderReading(OrderKind.STATEMENT)  # it may ask for its end, or for no restart
         if _forbids_work(words, it):
             return OrderReading(OrderKind.SERVED, verb, "cordon", "node")
         return OrderReading(OrderKind.HOLD, verb, _change_of(verb), kind, word)
@@ -360,6 +378,8 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, inventory.power)
+    if moved := _moved(verb, kind, words):
+        return OrderReading(OrderKind.SERVED, verb, moved, "node", word)
     if kind == "cordon" and verb in inventory.change["cancel"][0] | inventory.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
     families = {name: (objects, does) for name, (names, objects, does) in inventory.change.items() if verb in names}
@@ -395,6 +415,22 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         does = " and ".join(does for _, does in families.values())
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, f"For Nightshift to {verb} is what {does}, nothing else")
     return OrderReading(OrderKind.OPEN, verb, "", kind, word)
+
+
+_MOVERS = frozenset("put bring take get pull kick throw yank hang move let set add lift push give".split())
+_BACK = frozenset("back online".split())
+_AWAY_WORDS = frozenset("out offline aside down away".split())
+
+
+def _moved(verb: str, kind: str, words: Sequence[str]) -> str:
+    """Return the change that a verb of moving stands for by where a node is moved to: `put {node} back`, `pull it out`."""
+    slot = next((place for place, word in enumerate(words) if word == "{node}" or word in ("it", "that", "this", "them")), 0)
+    if kind != "node" or verb not in _MOVERS or "{job}" in words or not slot:
+        return ""
+    tail = words[1 : slot + 4] if words[slot] == "{node}" else words[slot : slot + 4]
+    back, away = set(tail) & _BACK, set(tail) & _AWAY_WORDS
+    is_in = {"in", "into"} & set(tail) and not away
+    return "" if bool(back or is_in) is bool(away) else "uncordon" if back or is_in else "cordon"
 
 
 def _is_named(words: Sequence[str]) -> bool:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
+from assistant.agent.answer import Answer, AnswerKind, Listener, one_line, question_of
 from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
-from assistant.agent.corrections import corrected, takes_back, undoes
+from assistant.agent.corrections import amended_yes, corrected, takes_back, undoes
 from assistant.agent.coverage import has_figure, unknown_told, unknown_words
 from assistant.agent.dialogue import (
     Dialogue,
@@ -29,11 +29,14 @@ from assistant.agent.dialogue_file import keep, recall
 from assistant.agent.elsewhere import elsewhere, elsewhere_told
 from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
-from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
-from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.moods import CHANGING, agrees, lifts_rules
+from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, fits_change, read_order
+from assistant.agent.phrasing import plain_words
 from assistant.agent.plain_english import plain_text, renounced
-from assistant.agent.pointers import resolve_pointers, variants
+from assistant.agent.pointers import resolve_pointers
 from assistant.agent.proposals import BY
+from assistant.agent.readings import LEAST, choices_of, learned_stems
+from assistant.agent.repairs import UNCLEAR, read_repair
 from assistant.agent.request_names import (
     FAIR,
     MODE,
@@ -48,8 +51,11 @@ from assistant.agent.request_names import (
     other_reading,
     question_back,
     reading_text,
+    several_jobs,
 )
-from assistant.agent.scope import Reader, about_spared, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with_users
+from assistant.agent.scope import Reader, about_spared, excepted_names, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.slips import Slip, SlipKind, bare_correction
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.tell_approvals import own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
@@ -60,18 +66,15 @@ from assistant.agent.tell_orders import (
     until_told,
     with_waiting_object,
 )
+from assistant.agent.tell_source import source_shown
 from assistant.agent.tellers import TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate
 from assistant.ports import Clock
 
-LEAST = 0.08
-"""Below this nothing was understood."""
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
-VERB_SAYS = 0.95
-"""How sure a verb with its own kind of thing makes."""
 POINTERS = frozenset("it that this them they these those one him her there".split())
 ELSEWHERE = "elsewhere"
 """Intent of a question about another place; how it was read says nothing more then."""
@@ -82,7 +85,6 @@ NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
     "requests with nightshift approve or deny. Nothing was done. Ask for one thing by its name, or: which mode are you in"
 )
-MOST_SHOWN = 60_000
 
 
 class SemanticAgent:
@@ -129,6 +131,9 @@ class SemanticAgent:
         dialogue, sentence = self.state, question_of(question)
         if (talk := small_talk(sentence)) is not None:
             return self._talk(talk, sentence, listener)
+        if (slip := read_repair(sentence, self._english, lambda text: self._read(text, read_inventory(self._gate)))) is not None:
+            return self._repaired(slip, trusted=trusted, listener=listener)
+        sentence = bare_correction(sentence) or sentence
         reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
@@ -143,6 +148,25 @@ class SemanticAgent:
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
+
+    def _english(self, sentence: str) -> str:
+        return read_sentence(sentence, lambda: known_names(read_inventory(self._gate))).english
+
+    def _read(self, text: str, inventory: NameInventory, original: str = "") -> tuple[Names, OrderReading]:
+        names = replace(read_names(text, inventory), original=original)
+        return names, self._order(names)
+
+    def _repaired(self, slip: Slip, *, trusted: bool, listener: Listener | None) -> Answer:
+        """Answer a sentence that corrected itself by what it means."""
+        if slip.kind is SlipKind.MENDED:
+            answer = self.ask(slip.text, trusted=trusted, listener=listener)
+            return replace(answer, text=f'(Taken as: "{one_line(slip.text, 160)}".)\n{answer.text}')
+        words, inventory = self._english(slip.text), read_inventory(self._gate)
+        names, order = self._read(words, inventory)
+        if slip.kind is SlipKind.UNCLEAR:
+            return question_back(QuestionRequest(order.change or "help", words, names), UNCLEAR.format(one_line(slip.text, 160)), ())
+        hold = order._replace(kind=OrderKind.HOLD)
+        return self._without_proposal(hold, words, names, inventory, trusted=trusted, listener=listener)
 
     def _talk(self, talk: SmallTalk, sentence: str, listener: Listener | None) -> Answer:
         """Answer small talk with a word and what is open; what was spoken of stays as it is."""
@@ -164,14 +188,17 @@ class SemanticAgent:
     def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
         number = shown_source(words)
         if number is not None and self.state.sources:
-            return self._source(number)
+            return source_shown(self.state.sources, number)
         if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
+        words = plain_words(words, inventory)
         own = [number for number in self.state.proposed if number in inventory.approvals]
-        if own and takes_back(words):
+        right = corrected(words, self.state, lambda text: read_names(text, inventory))
+        right = right or self._amended(words, inventory)
+        if own and not right and takes_back(words):
             return self._answer_by(
                 "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
             )
@@ -179,10 +206,9 @@ class SemanticAgent:
             return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
 
         def read(text: str) -> tuple[Names, OrderReading]:
-            names = replace(read_names(text, inventory), original=foreign)
-            return names, self._order(names)
+            return self._read(text, inventory, foreign)
 
-        if right := corrected(words, self.state, lambda text: read_names(text, inventory)):
+        if right:
             answer = self._answer_scoped(right, inventory, read, trusted=trusted, listener=listener)
             return replace(answer, text=f'(Taken as: "{one_line(right, 160)}".)\n{answer.text}')
         return self._answer_scoped(words, inventory, read, trusted=trusted, listener=listener)
@@ -212,8 +238,14 @@ class SemanticAgent:
         scope = order_scope(words, read)
         if scope is None:
             return self._answer_whole(words, inventory, read, trusted=trusted, listener=listener)
+        spared = spared_with_users(scope.spared, inventory)
+        scope = scope._replace(spared=spared)
         if scope.many:
             names = read(scope.order)[0]
+            if (single := only_thing_left(scope.many, names, spared, inventory, self._gate)) is not None:
+                order = f"{ORDER_VERBS[scope.many]} {single}"
+                answer = self._answer_whole(order, inventory, read, spared=spared, trusted=trusted, listener=listener)
+                return self._with_spared(answer, words, spared, inventory, head=f'(Left by "{one_line(words, 120)}": {single} alone.)')
             return self._answer_by(
                 scope.many if scope.many in CHANGING else "cancel",
                 words,
@@ -226,10 +258,23 @@ class SemanticAgent:
         if (same := about_spared(scope, read)) is not None:
             return self._answer_whole(same, inventory, read, trusted=trusted, listener=listener)
         answer = self._answer_whole(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
-        request = QuestionRequest(answer.intent, words, scope.spared)
-        turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), trusted, sources=list(answer.sources))
-        left_out = list(spared_told(turn, scope.spared))
-        return replace(answer, text="\n".join([answer.text, *left_out]), sources=tuple(turn.sources))
+        return self._with_spared(answer, words, scope.spared, inventory)
+
+    def _with_spared(self, answer: Answer, words: str, spared: Names, inventory: NameInventory, head: str = "") -> Answer:
+        """Return an answer with what its order left out."""
+        request = QuestionRequest(answer.intent, words, spared)
+        turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), sources=list(answer.sources))
+        lines = [*filter(None, [head]), answer.text, *spared_told(turn, spared)]
+        return replace(answer, text="\n".join(lines), sources=tuple(turn.sources))
+
+    def _amended(self, words: str, inventory: NameInventory) -> str:
+        """Return the order of a yes with an amendment, `yes but from 300`, about the restart that it is for; empty where it is none."""
+        wish = amended_yes(words)
+        rows = self._gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or () if wish else ()
+        agreed, spoken = self._agreed(inventory), self.state.jobs[:1]
+        about = [row for row in rows if row["approval"] in agreed] or [row for row in rows if row["arguments"].get("job") in spoken]
+        jobs = [str(row["arguments"].get("job", "")) for row in about]
+        return f"restart {jobs[0]} {wish}" if len(jobs) == 1 and jobs[0] else ""
 
     def _answer_whole(
         self,
@@ -267,10 +312,11 @@ class SemanticAgent:
                 return which
             names = ordered
         names = without(names, spared) if spared is not None else names
+        excepted = excepted_names(words, read) if spared is None else None
         aspect = read_aspect(names, self.state, inventory) if order.kind is not OrderKind.SERVED else None
         names = aspect.names if aspect is not None else names
         intent = self._outright(words, names, aspect)
-        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
+        choices = [IntentChoice(intent, 1.0)] if intent else choices_of(names, order, self.state, self._chooser)
         if is_unsure(choices) and (absent := unknown_told(names)):
             if not (has_figure(names) and (names.jobs or self.state.jobs)):
                 return Answer(f"{absent} {KNOWN_HERE}", AnswerKind.UNKNOWN, MODE, "out_of_scope", options=("help",))
@@ -285,6 +331,8 @@ class SemanticAgent:
         )
         turn.spoken_job, turn.spoken_step, turn.listed = next(iter(self.state.jobs), ""), self.state.step, self.state.listed
         query, job_note = query_of(turn), ""
+        if request.intent in CHANGING and excepted is not None:
+            return question_back(request, "Which things are meant? Only what is left out has a name; nothing is proposed.", ())
         if query is None:
             request = with_waiting_object(of_two_jobs(request), self._gate)
             turn.request, job_note = likeliest_job(request, inventory, self._intents[request.intent].needs)
@@ -354,7 +402,7 @@ class SemanticAgent:
         wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             return False
-        return sum(choice.probability for choice in self._choices(names, order) if choice.intent in wishes) >= ORDERED
+        return sum(choice.probability for choice in choices_of(names, order, self.state, self._chooser) if choice.intent in wishes) >= ORDERED
 
     def _order(self, names: Names) -> OrderReading:
         """Return what a question orders; a bare number may be a job."""
@@ -375,7 +423,8 @@ class SemanticAgent:
         """Answer an order that forbids something, or whose verb Nightshift has no change for."""
         intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
         request = QuestionRequest(intent, words, names)
-        if order.object_word in POINTERS and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
+        held_off = order.verb == HELD_OFF and not names.users and "approv" not in words
+        if (order.object_word in POINTERS or held_off) and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
             request = completed(request, names, self.state.only_subject())
         turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
         if listener is not None:
@@ -387,43 +436,12 @@ class SemanticAgent:
 
     def _unsure_of_change(self, request: QuestionRequest, order: OrderReading, choices: Sequence[IntentChoice]) -> Answer | None:
         """Return the question whether a change is meant, where the verb of a sentence is none that stands for it."""
-        if request.intent not in CHANGING or fits_change(order, request.intent, _learned_stems(request.intent)):
+        if request.intent not in CHANGING or fits_change(order, request.intent, learned_stems(request.intent)):
             return None
         second = next((choice.intent for choice in choices[1:] if choice.intent not in SAYS_LITTLE | CHANGING), "help")
         options = (reading_text(request.intent, request), reading_text(second, request))
         verb = f"{order.verb!r} is no order that I know" if order.verb else "No change is named there that I know"
         return question_back(request, f"{verb}; nothing is proposed. Did you mean: {options[0]}? Or: {options[1]}?", options)
-
-    def _choices(self, names: Names, order: OrderReading) -> Sequence[IntentChoice]:
-        """Return the readings; who asks whether a node is back does not ask to put it back."""
-        readings, out = self._readings(names), excluded_intents(names.masked)
-        if order.kind is OrderKind.SERVED and order.change not in out:
-            # the verb and its object say more than the sentence as a whole
-            return [
-                IntentChoice(order.change, VERB_SAYS),
-                *(row for row in readings if row.intent not in {order.change, *CHANGING}),
-            ]
-        remaining = [choice for choice in readings if choice.intent not in out]
-        total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
-        return (
-            [
-                IntentChoice(choice.intent, min(1.0, choice.probability * total / max(remaining_share, LEAST)))
-                for choice in remaining
-            ]
-            if out
-            else readings
-        )
-
-    def _readings(self, names: Names) -> Sequence[IntentChoice]:
-        """Return the readings of all that words stand for: a bare number is a job or an incident, `it` what was spoken of."""
-        plain = self._spelling.mended(names.masked)
-        ways = [(plain.replace("{number}", slot), 1.0) for slot in ("{job}", "{incident}")] if names.numbers else [(plain, 1.0)]
-        ways += [(self._spelling.mended(sentence), counts) for sentence, counts in variants(names, self.state)]
-        best: dict[str, float] = {}
-        for sentence, counts in ways:
-            for name, probability in self._chooser.choose(sentence):
-                best[name] = max(best.get(name, 0.0), probability * counts)
-        return [IntentChoice(name, best[name]) for name in sorted(best, key=lambda name: -best[name])]
 
     def _asks_back(self, request: QuestionRequest, choices: Sequence[IntentChoice], inventory: NameInventory) -> Answer | None:
         first, second = choices[0], choices[1] if len(choices) > 1 else IntentChoice("help", 0.0)
@@ -443,21 +461,6 @@ class SemanticAgent:
                 )
                 return Answer(text, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=options)
         return missing_name(request, self._intents[request.intent], inventory)
-
-    def _source(self, number: int) -> Answer:
-        cited = next((source for source in self.state.sources if source.number == number), None)
-        if cited is None:
-            numbers = ", ".join(str(source.number) for source in self.state.sources)
-            return Answer(f"The last answer has no source {number}; it has {numbers}.", AnswerKind.UNKNOWN, MODE, "show")
-        text = cited.value if isinstance(cited.value, str) else _pretty(cited.value)
-        body = cut_text(cited.error or text, MOST_SHOWN)
-        return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
-
-
-@cache
-def _learned_stems(intent: str) -> frozenset[str]:
-    return stems_of(intents()[intent].says)
-
 
 @cache
 def _by_words() -> WordChooser:
@@ -482,10 +485,6 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
             yield later
             return
         yield from filter(None, [until_told(turn)])
-    yield from TELLERS[turn.request.intent](turn)
-
-
-def _pretty(value: object) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    for job in several_jobs(turn.request):
+        turn.request = replace(turn.request, job=job)
+        yield from TELLERS[turn.request.intent](turn)

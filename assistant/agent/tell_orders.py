@@ -10,7 +10,7 @@ from typing import Any
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
 from assistant.agent.conditions import asked_end, condition_of, job_condition
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn
-from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading
+from assistant.agent.orders import HELD_OFF, ONE_AT_A_TIME, OrderKind, OrderReading
 from assistant.agent.proposals import BY
 from assistant.agent.verbs import nearest_for, verbs
 from assistant.agent.words import Names
@@ -30,12 +30,19 @@ def order_told(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     yield from _forbidden(turn, reading) if reading.kind is OrderKind.HOLD else _unserved(turn, reading)
 
 
+_OWNED = re.compile(r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b")
+
+
 def _object_text(turn: QuestionTurn) -> str:
     """Return what the order is about, in words; empty where nothing is named."""
     request = turn.request
     parts = [f"job {job}" for job in request.names.jobs or filter(None, [request.job])]
     if nodes := request.names.nodes or request.nodes:
         parts.append(fold(nodes))
+    if not parts and request.names.candidates:
+        parts += [f"job {job}" for job in request.names.candidates[:MOST_OTHERS]]
+    if not parts and _OWNED.search(request.names.masked):
+        parts += [f"all of {user}" for user in request.names.users]
     numbers = request.names.incidents or ((request.incident,) if request.incident is not None else ())
     parts += [f"incident {number}" for number in numbers]
     return " and ".join([*parts, *(f"job or incident {number}" for number in request.names.numbers)])
@@ -47,9 +54,11 @@ def _forbidden(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     mark = f"[{waiting.number}]"
     if object_text:
         order_text = f"is not to be {_FORBIDDEN[reading.change]}" if reading.change else "is to be left as it is"
-        yield f"Understood: {object_text} {order_text}. Nothing is proposed or changed for it now."
+        subject = object_text if " and " not in object_text else f"{object_text}, each"
+        yield f"Understood: {subject} {order_text}. Nothing is proposed or changed for it now."
     else:
-        yield "Understood: no. Nothing is changed, and nothing new is proposed."
+        held = "that is held off" if reading.verb == HELD_OFF else "no"
+        yield f"Understood: {held}. Nothing is changed, and nothing new is proposed."
     if waiting.error:
         turn.kind = AnswerKind.UNKNOWN
         yield f"What waits for a yes is not known now: {waiting.error} {mark}"

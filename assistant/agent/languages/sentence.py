@@ -17,6 +17,7 @@ from assistant.agent.languages.chinese_order import chinese_clause, parted
 from assistant.agent.languages.german import german_clauses, german_evidence
 from assistant.agent.languages.german_order import german_clause
 from assistant.agent.languages.glosses import SentenceUnit, WordTag
+from assistant.agent.languages.source_phrases import plain_source
 from assistant.agent.languages.word_order import EnglishClause, Mood, is_question_stop
 from assistant.agent.words import NameInventory
 
@@ -82,8 +83,6 @@ class SentenceReading:
             why += f' The nearest that was read: "{self.order}"; say it so, or without the word.' if self.order else ""
         elif orders and self.is_conditional:
             why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
-        elif orders and _ALL_BUT.search(self.english):
-            why = f"Understood: {self.order}. Changes are proposed for named things, so nothing was done; name each that is meant."
         elif self.is_muddled and not self.is_hold:
             why = "These are two orders in one, so nothing was done; give them one by one."
         elif self.is_thin:
@@ -98,8 +97,6 @@ class SentenceReading:
         return f'I read: "{self.english}"{unread}.'
 
 
-_ALL_BUT = re.compile(r"\b(?:everything|all|both|them)\b.*\bexcept\b|\bexcept\b.*\b(?:everything|all)\b")
-"""An order whose only name may be the one that is excepted."""
 _REPHRASE = {
     Language.ENGLISH: "",
     Language.GERMAN: "Bitte anders sagen, oder auf Englisch.",
@@ -159,6 +156,7 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     language = language_of(sentence)
     if language is Language.ENGLISH:
         return SentenceReading(language, sentence)
+    sentence = plain_source(sentence, chinese=language is Language.CHINESE)
     german = language is Language.GERMAN
     clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
     clauses = _with_names(clauses if german else [part for units in clauses for part in parted(units)], names)
