@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from assistant.agent.change_aspects import change_aspect
 from assistant.agent.chooser import spelling
 from assistant.agent.dialogue import Dialogue
 from assistant.agent.forms import QuestionForm, form_of
+from assistant.agent.plain_english import plain_text
 from assistant.agent.pointers import PRECEDING
 from assistant.agent.words import NameInventory, Names
 
@@ -111,7 +113,8 @@ _LOST = re.compile(
     r"|\b(?:lost|lose)\b.*\b(?:steps?|work|progress|iterations?)\b"
 )
 _OUTCOME = re.compile(
-    r"\b(?:recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
+    r"\b(?:(?:get|got|gotten|getting|going|run|running|start|started|pick(?:ed)? up|restarted|relaunched|resubmitted|up) (?:going )?again|get going|got going"
+    r"|recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
     r"|again|on its feet|on track|now|yet|already|online)|back(?=\W*$)"
     r"|fixed|solved|resolved|sorted(?: out)?|healed|repaired|taken care of|up again|running again|dealt with"
     r"|work(?:ed)? out|in order again)\b"
@@ -127,7 +130,9 @@ _BY_HAND = re.compile(
     r"|which person|on purpose)\b"
 )
 _SHOULD = re.compile(
-    rf"(?:\b(?:should|shall|ought|must|do) (?:i|we)(?: really| better| have to| need to| to| now| just)*"
+    rf"(?:\b(?:should|shall|ought|must|do)(?: not|n't|nt)? (?:i|we)(?: not| really| better| have to| need to| to| now| just)*"
+    rf"|\b(?:do|would|do not|don't|dont|wouldn't)? ?(?:you )?(?:not )?(?:think|say|reckon|agree) (?:that )?(?:i|we) (?:should|ought to|better|had better|need to)"
+    rf"(?: not| really| better| just)*|\b(?:can|may|could) (?:i|we)(?: now| already| safely| just| please)*"
     rf"|\b(?:is it|would it be) (?:\w+ )?(?:safe|ok|okay|wise|worth(?:while)?|smart|good|right|necessary|an idea|idea"
     rf"|sensible)(?: to| if (?:i|we))?"
     rf"|\bdoes it make sense to|\b(?:better|time) to|\bworth) (?:\w+ )?(?P<verb>{_CHANGE})(?:l?ing|ing)?\b"
@@ -217,7 +222,7 @@ class _Question(NamedTuple):
 
 def read_aspect(names: Names, dialogue: Dialogue, inventory: NameInventory) -> AspectReading | None:
     """Return what a question asks for outright; None where its words leave that to the choice of an intent."""
-    text = spelling().mended(names.sketch).lower().replace("\u2019", "'")
+    text = spelling().mended(plain_text(names.sketch)).lower().replace("\u2019", "'")
     if len(names.terms) == 1:
         # `if I killed it` names no reason
         text = text.replace("{text}", names.terms[0].lower())
@@ -225,6 +230,8 @@ def read_aspect(names: Names, dialogue: Dialogue, inventory: NameInventory) -> A
     text = text.replace("{job}", "{jb}").replace("{node}", "{nd}")
     if len(text.split()) > MOST_WORDS:
         return None
+    if (change := change_aspect(text, names, dialogue, inventory)) is not None:
+        return AspectReading(*change)
     question = _Question(text, form_of(text), names, dialogue, inventory)
     for rule in _RULES:
         if (reading := rule(question)) is not None:
@@ -291,7 +298,15 @@ def _certainty(question: _Question) -> AspectReading | None:
         return None
     job = next(iter((*question.names.jobs, *question.dialogue.jobs)), "")
     has_incident = job in question.inventory.incidents.values() or not job
-    return _reading(question, "certainty", "explain_job") if has_incident else None
+    if not has_incident:
+        return None
+    if question.names_nothing and not question.says(_POINTS_BACK) and question.says(_OF_HARDWARE):
+        return _reading(question, "certainty_of_hardware", "incidents")
+    return _reading(question, "certainty", "explain_job")
+
+
+_OF_HARDWARE = re.compile(rf"\b(?:was|is|were|it|that|a|the) (?:really |actually |just |only |down to |due to )*(?:a |the |our )?(?:{OURS})\b")
+_POINTS_BACK = re.compile(r"\b(?:this|that) (?:job|run|one)\b")
 
 
 def _sides(question: _Question) -> AspectReading | None:

@@ -45,7 +45,7 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
     part_words = "|".join(map(re.escape, sorted(parts, key=len, reverse=True))) or r"(?!)"
     pattern = re.compile(
         rf"(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
-        rf"|(?<![\w-])(?P<owner>{user_words}){_OF} {_NOUN}(?![\w-])",
+        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<owner>{user_words}){_OF} {_NOUN}(?![\w-])",
         re.IGNORECASE,
     )
     for match in pattern.finditer(text):

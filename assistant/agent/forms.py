@@ -31,7 +31,7 @@ from assistant.agent.node_leads import (
     source_of,
     upper,
 )
-from assistant.agent.tell_jobs import FAILED
+from assistant.agent.tell_jobs import FAILED, pending_told
 from assistant.nodeset import fold
 
 QUIET_MIN = 15
@@ -139,6 +139,9 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 def _stuck(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool) -> str:
     """Return whether a job moves: by an open incident about a hang, else by the time of the last line of its log."""
     name = f"job {job['job']}"
+    if job["state"] == "pending":
+        submitted = f" since {time_text(job['submitted'], turn.now)}" if job["submitted"] else ""
+        return f"It has not started: {name} waits{submitted}. {pending_told(turn, job['job'])}"
     if job["state"] != "running":
         yes = "No" if wants_stuck or job["state"] != "completed" else "No longer"
         ended = f" since {time_text(job['ended'], turn.now)}" if job["ended"] else ""

@@ -25,8 +25,8 @@ _HOLDS = tuple(
         r"\b(?:hold|hang|wait) (?:off )?(?:on|with|for) (?:anything|everything|all|any (?:change|changes|restart|drain)|that|this|it|the (?:drain|restart"
         r"|resubmit\w*|cancel\w*|approval|change|proposal|undrain\w*))\b",
         r"\b(?:steer|stay|keep|get) (?:well |the hell )?(?:clear of|away from|off of?|your (?:hands|fingers|paws) off)\b",
-        rf"\b(?:i|we|user) (?:would|had|id|wouldd) (?:much )?(?:rather|prefer|sooner|appreciate)\b.*\b(?:not|no one|nobody|left|leave|kept|alone)\b.*",
-        rf"\bid (?:much )?(?:rather|prefer|sooner)\b.*\b(?:not|nobody|left|leave|alone|n'?t)\b",
+        r"\b(?:i|we|user) (?:would|had|id|wouldd) (?:much )?(?:rather|prefer|sooner|appreciate)\b.*\b(?:not|no one|nobody|left|leave|kept|alone)\b.*",
+        r"\bid (?:much )?(?:rather|prefer|sooner)\b.*\b(?:not|nobody|left|leave|alone|n'?t)\b",
         r"^(?:\W|\b(?:ok|okay|oh|no|hm+|ah|well|so|please|actually|yes|just|and|then|wait)\b)*never ?mind\b(?! (?:why|what|who|how|when|where|that it"
         r"|it (?:is|was)))(?! me\b)",
         r"^(?:\W|\b(?:ok|okay|oh|no|hm+|ah|well|so|please|actually|yes|just|and|then|wait|nope|nah|sorry|lets|let us|we can|you can)\b)*"
@@ -36,15 +36,15 @@ _HOLDS = tuple(
         rf"\b(?:only|not|nothing|no|do not|never)\b[^.;?]{{0,60}}\b(?:after|once|when|if|before|until|till|unless|without)\b[^.;?]{{0,40}}"
         rf"\b{_WHO}(?:'s)?\b[^.;?]{{0,30}}\b(?:{_SAYS_SO}|(?:yes|ok|okay|go|consent|word|approval|nod)\b)",
         rf"\b(?:waits?|waiting|wait) (?:for|on|until|till) {_WHO}\b(?! \?)(?!.*\b(?:now|go ahead)\b)",
-        rf"\b(?:let|lemme|allow)(?: me)? (?:first |just |quickly )?(?:ask|ping|call|phone|talk to|check with|double[- ]check with|confirm with|consult|think"
+        r"\b(?:let|lemme|allow)(?: me)? (?:first |just |quickly )?(?:ask|ping|call|phone|talk to|check with|double[- ]check with|confirm with|consult|think"
         r"|sleep on)\b",
         rf"\b(?:i|we) (?:would|will|ll|need to|have to|must|want to|should) (?:first |just |rather )?(?:ask|ping|call|phone|talk to|check with|confirm"
         rf"(?: it)? with|consult|wait for) (?:{_WHO}|him|her|them)\b",
-        rf"\b(?:leave|let|keep) (?:all |any |the )?(?:of )?(?:user(?:'?s)?|everything of user|that|this|those|his|her|their|my|our|hers|theirs)"
+        r"\b(?:leave|let|keep) (?:all |any |the )?(?:of )?(?:user(?:'?s)?|everything of user|that|this|those|his|her|their|my|our|hers|theirs)"
         r"(?: (?:stuff|things?|jobs?|runs?|work|ones?|nodes?|machines?|experiments?|trainings?))? (?:alone|be|in peace|untouched|running|as (?:it|they) (?:is"
         r"|are)|out of (?:it|this))\b",
         r"\b(?:in the long run|at some point|some ?day|some ?time|eventually|one of these days|next time|not tonight|not today|not this (?:week|shift|month))\b"
-        rf"(?!.*\?)(?=.*)|(?<=\w )\b(?:not tonight|not today)\b",
+        r"(?!.*\?)(?=.*)|(?<=\w )\b(?:not tonight|not today)\b",
         r"^(?:\W|\b(?:good|ok|okay|fine|alright|right|well|then|so|yes|no)\b)*(?:then |so )?(?:do not|not then|better not)(?: (?:then|do (?:it|that)|bother))?\W*$",
     )
 )

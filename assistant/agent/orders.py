@@ -373,7 +373,7 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
 def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReading:
     inventory, light = verbs(), verb in verbs().kinds["light"]
     is_named, has_slot = _is_named(words), any(part.startswith("{") for part in words)
-    is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
+    is_compound = len(words) > 2 and words[1] not in _DETERMINERS | _MANY and (words[2] in ("of", "for", "in") or not is_named)
     if is_compound and verb in inventory.kinds["noun"] and kind not in ("job", "node"):
         return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:

@@ -330,6 +330,7 @@ class SemanticAgent:
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
         turn.spoken_job, turn.spoken_step, turn.listed = next(iter(self.state.jobs), ""), self.state.step, self.state.listed
+        turn.proposed = self.state.proposed
         query, job_note = query_of(turn), ""
         if request.intent in CHANGING and excepted is not None:
             return question_back(request, "Which things are meant? Only what is left out has a name; nothing is proposed.", ())
@@ -488,3 +489,5 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
     for job in several_jobs(turn.request):
         turn.request = replace(turn.request, job=job)
         yield from TELLERS[turn.request.intent](turn)
+    if turn.request.intent in CHANGING and any(proposal.approval is not None for proposal in turn.proposals):
+        turn.kind = AnswerKind.PROPOSAL

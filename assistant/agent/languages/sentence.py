@@ -17,7 +17,7 @@ from assistant.agent.languages.chinese_order import chinese_clause, parted
 from assistant.agent.languages.german import german_clauses, german_evidence
 from assistant.agent.languages.german_order import german_clause
 from assistant.agent.languages.glosses import SentenceUnit, WordTag
-from assistant.agent.languages.source_phrases import plain_source
+from assistant.agent.languages.source_phrases import did_you, plain_source
 from assistant.agent.languages.word_order import EnglishClause, Mood, is_question_stop
 from assistant.agent.words import NameInventory
 
@@ -156,6 +156,8 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     language = language_of(sentence)
     if language is Language.ENGLISH:
         return SentenceReading(language, sentence)
+    if english := did_you(sentence):
+        return SentenceReading(language, english)
     sentence = plain_source(sentence, chinese=language is Language.CHINESE)
     german = language is Language.GERMAN
     clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
