@@ -57,11 +57,13 @@ from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with
 from assistant.agent.scope import Reader, about_spared, excepted_names, order_beside, order_scope, ordered_names, orders_besides, without
 from assistant.agent.slips import Slip, SlipKind, bare_correction
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
-from assistant.agent.tell_approvals import own_waiting_told, undo_told, withdrawal_told
+from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, held_question, reported_order
+from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
     all_but_told,
     later_told,
     order_told,
+    reported_told,
     spared_told,
     until_told,
     with_waiting_object,
@@ -195,6 +197,10 @@ class SemanticAgent:
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
         words = plain_words(words, inventory)
+        if rest := held_question(words):
+            answer = self._answer(rest, foreign=foreign, trusted=False, listener=listener)
+            return replace(answer, text=f"{NOTHING_DONE}\n{answer.text}")
+        words = after_their_yes(read_names(words, inventory).masked, words) or words
         own = [number for number in self.state.proposed if number in inventory.approvals]
         right = corrected(words, self.state, lambda text: read_names(text, inventory))
         right = right or self._amended(words, inventory)
@@ -202,7 +208,9 @@ class SemanticAgent:
             return self._answer_by(
                 "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
             )
-        if undoes(words):
+        if undoes(words) and (node := only_drain_told(self.state)):
+            words = f"undrain {node}"
+        elif undoes(words):
             return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
 
         def read(text: str) -> tuple[Names, OrderReading]:
@@ -229,7 +237,8 @@ class SemanticAgent:
         turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
         lines = list(tell(turn))
         self.state = replace(self.state, pending="", options=(), order="")
-        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
+        proposals = tuple(turn.proposals)
+        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources), proposals=proposals)
 
     def _answer_scoped(
         self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None
@@ -290,6 +299,14 @@ class SemanticAgent:
         names = resolve_pointers(read(words)[0], self.state, inventory)
         if agrees(words):
             names = replace(names, approvals=names.approvals or self._agreed(inventory))
+        answered = answers_approval(words, names, self._gate.call("list_approvals", {}, why="what is answered", by=BY).value or ())
+        if answered:
+            names = replace(names, approvals=answered)
+            return self._answer_by("approve", words, inventory, approve, names=names, trusted=trusted, listener=listener)
+        if (reported := reported_order(names.masked)) and read_order(reported, self.state.subject).kind is OrderKind.SERVED:
+            return self._answer_by(
+                "hold", words, inventory, lambda turn: reported_told(turn, reported), names=names, trusted=trusted, listener=listener
+            )
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             other_order = order_beside(words, read) if order.kind is OrderKind.HOLD else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, Proposal, one_line, time_text
-from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.dialogue import Dialogue, QuestionTurn
 from assistant.store.calls import SHORT_DIGEST
 
 MOST_WAITING = 8
@@ -98,6 +98,16 @@ def withdrawal_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
     numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in own)
     if numbers:
         yield f"Not meant, and as before: approval {numbers}, which others asked for {mark}."
+
+
+def only_drain_told(dialogue: Dialogue) -> str:
+    """Return the node whose drain is the only change that the last answer told, and that can be taken back; else nothing."""
+    source = next((source for source in dialogue.sources if source.tool == "recent_changes"), None)
+    if dialogue.intent != "changes" or source is None or source.error:
+        return ""
+    rows = [row for row in source.value if row["status"] == "done" and row["undo"]]
+    match = re.search(r"NodeName=([\w.-]+) State=DRAIN", rows[0]["change"]) if len(rows) == 1 else None
+    return match[1] if match is not None else ""
 
 
 def undo_told(turn: QuestionTurn) -> Iterator[str]:

@@ -104,6 +104,24 @@ def _about(turn: QuestionTurn, waiting: AnswerSource) -> list[Mapping[str, Any]]
     return rows
 
 
+def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
+    """Tell that an order of somebody else is none, and how what it names stands."""
+    object_text = _object_text(turn)
+    yield f"That is what somebody else says, and no order of yours: nothing is proposed{f' for {object_text}' if object_text else ''}."
+    for job in turn.request.names.jobs[:MOST_WAITING]:
+        status = turn.look("show_job", job=job)
+        incidents = turn.look("list_incidents", job=job, open_only=True)
+        if not status.error and not incidents.error:
+            is_open = "an incident is open about it" if incidents.value else "no incident is open about it"
+            yield f"Job {job} is {status.value['state']} [{status.number}], {is_open} [{incidents.number}]."
+    nodes = turn.request.names.nodes[:MOST_WAITING]
+    states = turn.look("node_states", nodes=list(nodes)) if nodes else None
+    for node in (states.value if states is not None else None) or ():
+        reason = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
+        yield f"{node['node']} is {node['state']}{reason} [{states.number if states is not None else 0}]."
+    yield "To order it, say it as your own words."
+
+
 def _protection(turn: QuestionTurn) -> str:
     names = turn.request.names
     nodes, jobs = names.nodes or turn.request.nodes, names.jobs or tuple(filter(None, [turn.request.job]))
