@@ -35,7 +35,7 @@ _YOU_DID = re.compile(
 )
 _IS_DONE = re.compile(
     rf"^\W*(?:(?:and|so|but|ok|okay|then|now|well)\b\W*)*(?:has|have|had|is|was|did)(?: (?:it|that|this|that one|the job|\{{jb\}}))?(?: not|n'?t)?"
-    rf"\s+{_ADVERBS}(?:(?:been|be|get|got)\s+)?{_ADVERBS}(?P<what>{_CHANGED['recover']})\b"
+    rf"\s+{_ADVERBS}(?:(?:been|be|get|got)\s+)?{_ADVERBS}(?P<what>re-?start(?:ed)?|re-?submit(?:ted)?|re-?queued?|re-?launched?|re-?run)\b"
 )
 _CLAIMS = re.compile(
     r"\b(?:i|we|user|he|she|they)(?:'ve|ve| have| had| did)?\s+(?:\w+\s+){0,3}?(?P<what>cancel+ed|scancel+ed|killed|stopped|aborted|drained|cordoned|undrained"
@@ -187,6 +187,19 @@ def _weighed(aspect: str, said: str, text: str, names: Names, dialogue: Dialogue
     return None
 
 
+_HELPS = re.compile(
+    r"\b(?:does|would|will|did|is|can) (?:that|it|this)(?: even| really| actually)? (?:help|do any(?:thing| good)|make (?:any )?sense|be? ?(?:of )?any (?:use|help|good)"
+    r"|worth it|any (?:use|good)|pay off|bring anything|change anything|fix (?:it|that|anything)|solve (?:it|that|anything))\b|\bany (?:point|use|sense) in\b"
+)
+
+
+def _helps(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
+    match = _HELPS.search(text)
+    if match is None or not asks:
+        return None
+    return _weighed("should", f"{text[: match.start()]} {text[match.end() :]}", text, names, dialogue)
+
+
 def _was_it(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
     match = _WAS_IT.search(text)
     if match is None or not asks:
@@ -238,4 +251,4 @@ def _how_back(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Readin
     return "how_back", "plan", names
 
 
-_RULES = (_worked, _made, _claimed, _harm, _if_i, _was_it, _owners, _where, _device, _figure, _left_out, _how_back)
+_RULES = (_worked, _made, _claimed, _harm, _helps, _if_i, _was_it, _owners, _where, _device, _figure, _left_out, _how_back)

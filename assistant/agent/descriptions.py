@@ -13,6 +13,7 @@ from typing import NamedTuple
 _NOUN = r"(?:job|run|training|one|finetune|fine-tune|pretrain|pretraining|experiment|sweep|eval|evaluation)(?:'s)?"
 _OF = r"(?:['\u2019]?s|['\u2019])?"
 """What makes an account the owner: `alice's`, `alices`, `carlos'`, or nothing."""
+_POSSESSIVE = r"(?:['\u2019]?s|['\u2019])"
 _PARTS = re.compile(r"[A-Za-z0-9.]+")
 SHORTEST_PART = 2
 SHORTEST_STEM = 4
@@ -45,13 +46,15 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
     user_words = "|".join(map(re.escape, users)) or r"(?!)"
     part_words = "|".join(map(re.escape, sorted(parts, key=len, reverse=True))) or r"(?!)"
     pattern = re.compile(
-        rf"(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
-        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<owner>{user_words}){_OF} {_NOUN}(?![\w-])"
-        rf"|(?<![\w-])(?:the |that )?(?P<kind>{part_words}|evaluation|evals?|job|run|training)(?: job| run| training)? (?:of|from|by) (?P<of>{user_words})(?![\w-])",
+        rf"(?<![\w-])(?:the |that )?(?P<kind>{part_words}|evaluation|evals?|job|run|training)(?: job| run| training)? (?:of|from|by) (?P<of>{user_words})(?![\w-])"
+        rf"|(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
+        rf"|(?<![\w-])(?P<owner>{user_words}){_POSSESSIVE} {_NOUN}(?![\w-])"
+        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<plain>{user_words}) {_NOUN}(?![\w-])",
+
         re.IGNORECASE,
     )
     for match in pattern.finditer(text):
-        user = (match["user"] or match["owner"] or match["of"] or "").lower()
+        user = (match["user"] or match["owner"] or match["plain"] or match["of"] or "").lower()
         part = (match["part"] or match["kind"] or "").lower()
         part = "" if part in ("job", "run", "training") and match["of"] else part
         if part and not (user or match["noun"] or any(letter.isdigit() for letter in part)):

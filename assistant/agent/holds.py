@@ -31,7 +31,7 @@ _HOLDS = tuple(
         r"|it (?:is|was)))(?! me\b)",
         r"^(?:\W|\b(?:ok|okay|oh|no|hm+|ah|well|so|please|actually|yes|just|and|then|wait|nope|nah|sorry|lets|let us|we can|you can)\b)*"
         r"(?:scratch|scrap|strike|ditch|shelve|bin|forget|skip|park|drop|abandon|forgo|table) (?:about )?(?:that|it|this|them|those|all of that|the idea"
-        r"|the (?:whole )?(?:thing|plan|proposal|order|idea|request|drain|restart|resubmit\w*|cancel\w*|undrain\w*|approval|change))\b(?! (?:from|on|in) )",
+        r"|the (?:whole )?(?:thing|plan|proposal|order|idea|request|drain|restart|resubmit\w*|cancel\w*|undrain\w*|approval|change))\b(?! (?:from|on|in|of) )",
         r"\b(?:do not|never|no need to|stop) (?:worry|worrying|bother|bothering|fret|mess|messing)\b",
         rf"\b(?:only|not|nothing|no|do not|never)\b[^.;?]{{0,60}}\b(?:after|once|when|if|before|until|till|unless|without)\b[^.;?]{{0,40}}"
         rf"\b{_WHO}(?:'s)?\b[^.;?]{{0,30}}\b(?:{_SAYS_SO}|(?:yes|ok|okay|go|consent|word|approval|nod)\b)",

@@ -41,7 +41,7 @@ _AUXILIARY = re.compile(
     r"certainly|please)\s*,?\s*$",
     re.IGNORECASE,
 )
-_TAIL_END = re.compile(r"[.;!?)]|\s+(?:because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b", re.IGNORECASE)
+_TAIL_END = re.compile(r"[.;!?)]|\s+(?:back|online|in service|out of service|because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b", re.IGNORECASE)
 _PURE = re.compile(
     r"(?:\{(?:job|node|number|incident)\}|\b(?:the|job|jobs|run|runs|node|nodes|machine|machines|incident|and|or|nor|also|one|ones|one)\b"
     r"|user(?:'s)?|[\s,&+()])+",

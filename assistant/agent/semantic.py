@@ -57,11 +57,12 @@ from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with
 from assistant.agent.scope import Reader, about_spared, excepted_names, order_beside, order_scope, ordered_names, orders_besides, without
 from assistant.agent.slips import Slip, SlipKind, bare_correction
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
-from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, held_question, reported_order
+from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, conditional_order, held_question, reported_order
 from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
     all_but_told,
     later_told,
+    not_due_told,
     order_told,
     reported_told,
     spared_told,
@@ -299,6 +300,11 @@ class SemanticAgent:
         names = resolve_pointers(read(words)[0], self.state, inventory)
         if agrees(words):
             names = replace(names, approvals=names.approvals or self._agreed(inventory))
+        condition, later = conditional_order(names.masked, lambda text: read_order(text, self.state.subject).kind is OrderKind.SERVED)
+        if later:
+            return self._answer_by(
+                "hold", words, inventory, lambda turn: not_due_told(turn, condition), names=names, trusted=trusted, listener=listener
+            )
         answered = answers_approval(words, names, self._gate.call("list_approvals", {}, why="what is answered", by=BY).value or ())
         if answered:
             names = replace(names, approvals=answered)

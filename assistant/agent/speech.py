@@ -7,9 +7,10 @@ about the approval for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assistant.agent.verbs import base_of, verbs
 from assistant.agent.words import Names
 
 _HELD_QUESTION = re.compile(
@@ -19,7 +20,9 @@ _HELD_QUESTION = re.compile(
 )
 _WHO = (
     r"(?:user|somebody|someone|some(?:one)? guy|they|he|she|(?:the|a|my|our|his|her|this) (?:\w+ )?(?:colleague|boss|owner|manager|admin|guy|team|vendor|support|operator"
-    r"|intern|user|lead|pi|postdoc|researcher)|colleague|people|support|management|word is|rumou?r has it)"
+    r"|intern|user|lead|pi|postdoc|researcher)|colleague|people|support|management|word is|rumou?r has it"
+    r"|(?!(?:i|we|you|it|this|that|there|nothing|nobody|something|slurm|scheduler|nightshift|log|logs|kernel|dmesg|policy|playbook|who|what|which|how|why|please|do|does"
+    r"|did|is|was|can|could|would|should|will|if|not|never|yes|no|so|and|also|now|the|a|an|my|our)\b)[a-z][a-z]{1,14})"
 )
 _REPORTED = re.compile(
     rf"^\W*(?:(?:and|so|but|hey|hi|hm+|fyi|ok|well|btw|apparently)\b[\s,]*)*{_WHO}(?: \(?\w+\)?)?\s+(?:just |also |now |apparently |always |already )*"
@@ -59,7 +62,28 @@ def held_question(words: str) -> str:
 def reported_order(masked: str) -> str:
     """Return the order that a sentence says somebody else gives, with its names masked; empty where it tells of none."""
     match = _REPORTED.match(masked.strip())
-    return match["order"] if match is not None and not masked.rstrip().endswith("?") else ""
+    return re.split(r"[,;]", match["order"])[0] if match is not None and not masked.rstrip().endswith("?") else ""
+
+
+_IF = re.compile(r"^\W*(?:(?:and|so|but|ok|okay|please|pls|hey|well|also|then)\b[\s,]*)*(?:if|once|when(?:ever)?|as soon as|in case|should|unless|after|the moment)\b(?! (?:more|again|all|you|u|possible|that|this|necessary|ok)\b)", re.I)
+
+
+def conditional_order(masked: str, orders: Callable[[str], bool]) -> tuple[str, str]:
+    """Return the condition and the order of `if {job} crashes later restart it`; empty where a sentence is none.
+
+    Args:
+        masked: The sentence with its names masked.
+        orders: Tells whether a text orders a change.
+    """
+    if not _IF.match(masked) or masked.rstrip().endswith("?") or re.search(r"\b(?:what|how|would|which|why)\b", masked, re.IGNORECASE):
+        return "", ""
+    words = masked.split()
+    for place in range(len(words) - 1, 2, -1):
+        verb = base_of(re.sub(r"\W", "", words[place].lower()))
+        behind = " ".join(words[place:])
+        if any(verb in names for names, _, _ in verbs().change.values()) and orders(behind):
+            return " ".join(words[:place]).strip(" ,"), behind
+    return "", ""
 
 
 def after_their_yes(masked: str, words: str) -> str:

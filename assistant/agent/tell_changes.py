@@ -11,7 +11,7 @@ from typing import Any
 
 from assistant.agent.answer import count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.tell_aspects import devices_of, title
+from assistant.agent.tell_aspects import devices_of, outcome, title
 from assistant.agent.waiting import about_row
 from assistant.nodeset import fold
 from assistant.records import JobState, NodeState
@@ -43,6 +43,8 @@ def made(turn: QuestionTurn, change: str) -> str:
         row = finished[0]
         undone = ", and was taken back" if row["status"] == "undone" else ""
         return f"Yes: call {row['call']}, {time_text(row['at'], turn.now)}{undone}: {one_line(row['change'], 120)} (by {row['by']}) {mark}."
+    if change == "recover" and (back := outcome(turn, "")).startswith("Yes"):
+        return back
     parked = [row for row in waiting.value if commands.search(row["change"]) and _is_about(turn, row, things)]
     if parked:
         row = parked[-1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
-from assistant.agent.conditions import asked_end, condition_of, job_condition
+from assistant.agent.conditions import asked_end, condition_of, filled_slots, job_condition
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn
 from assistant.agent.orders import HELD_OFF, ONE_AT_A_TIME, OrderKind, OrderReading
 from assistant.agent.proposals import BY
@@ -108,6 +108,20 @@ def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
     """Tell that an order of somebody else is none, and how what it names stands."""
     object_text = _object_text(turn)
     yield f"That is what somebody else says, and no order of yours: nothing is proposed{f' for {object_text}' if object_text else ''}."
+    yield from _things_told(turn)
+    yield "To order it, say it as your own words."
+
+
+def not_due_told(turn: QuestionTurn, condition: str) -> Iterator[str]:
+    """Tell that an order on a condition is not kept, and how what it names stands."""
+    turn.kind = AnswerKind.REFUSED
+    told = one_line(filled_slots(condition, turn.request.names), 80)
+    yield f'Not proposed: Nightshift keeps no order for later, so "{told}" cannot be passed on. Say it when it is due.'
+    yield from _things_told(turn)
+
+
+def _things_told(turn: QuestionTurn) -> Iterator[str]:
+    """Tell how the jobs and nodes that are named stand."""
     for job in turn.request.names.jobs[:MOST_WAITING]:
         status = turn.look("show_job", job=job)
         incidents = turn.look("list_incidents", job=job, open_only=True)
@@ -119,7 +133,6 @@ def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
     for node in (states.value if states is not None else None) or ():
         reason = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
         yield f"{node['node']} is {node['state']}{reason} [{states.number if states is not None else 0}]."
-    yield "To order it, say it as your own words."
 
 
 def _protection(turn: QuestionTurn) -> str:

@@ -52,11 +52,13 @@ class SentenceReading:
     """Whether it tells what somebody else orders."""
     order: str = ""
     """What it orders as far as it was read, in English."""
+    only_remark: bool = False
+    """Whether what no table knows stands in a clause of its own that only tells something: `der Lüfter klingt komisch`."""
 
     @property
     def may_propose(self) -> bool:
         """Tell whether a change may be read out of it at all."""
-        return not (self.unknown or self.is_hold or self.is_reported)
+        return not ((self.unknown and not self.only_remark) or self.is_hold or self.is_reported)
 
     def remarked(self, answer: Answer) -> Answer:
         """Return the answer with what was not read behind it, and in its own language what an order or a hold came to."""
@@ -78,14 +80,14 @@ class SentenceReading:
             mode: Of the answer.
         """
         orders = self.orders_change and not self.is_hold
-        if orders and self.unknown:
+        if orders and self.unknown and not self.only_remark:
             why = "An order is only read whole, so nothing was done."
             why += f' The nearest that was read: "{self.order}"; say it so, or without the word.' if self.order else ""
         elif orders and self.is_conditional:
             why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
         elif self.is_muddled and not self.is_hold:
             why = "These are two orders in one, so nothing was done; give them one by one."
-        elif self.is_thin:
+        elif self.is_thin and not self.only_remark:
             why = "That is too little to answer."
         else:
             return None
@@ -175,7 +177,11 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     read = _reported(_contrasts([arrange(_read_units(part)) for part in clauses], clauses)) if unknown else arranged
     is_hold = holds and not orders
     order = ", ".join(clause.text for clause in read if _orders(clause) or _forbids(clause))
-    if unknown and not orders:
+    only_remark = bool(unknown) and orders and _only_remarks(arranged, clauses)
+    if only_remark:
+        heard = [(clause, part) for clause, part in zip(arranged, clauses, strict=True) if not _has_unknown(part)]
+        english = _joined([clause for clause, _ in heard], [part for _, part in heard])
+    elif unknown and not orders:
         read_parts = [
             (clause, part)
             for clause, part in zip(read, clauses, strict=True)
@@ -195,7 +201,26 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
         is_thin=bool(unknown) and not is_hold and (not says or len(unknown) > len(says)),
         is_reported=any(clause.reported for clause in arranged),
         order=order,
+        only_remark=only_remark,
     )
+
+
+def _only_remarks(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> bool:
+    """Tell whether each clause with an unknown word stands behind the order and only tells something: no name, no negation, no if."""
+    first = next((place for place, clause in enumerate(arranged) if _orders(clause)), len(arranged))
+    return all(
+        place > first and clause.mood is Mood.STATEMENT and not clause.changes and not any(unit.tag in _NO_REMARK for unit in part)
+        for place, (clause, part) in enumerate(zip(arranged, clauses, strict=True))
+        if _has_unknown(part)
+    ) and all(len([unit for unit in part if unit.tag is not WordTag.STOP]) >= SHORTEST_REMARK for part in clauses if _has_unknown(part))
+
+
+_NO_REMARK = frozenset(
+    {WordTag.NAME, WordTag.NEGATION, WordTag.CONJUNCTION, WordTag.TIME, WordTag.ORDER, WordTag.PREPOSITION, WordTag.AFTER, WordTag.QUESTION}
+    | {WordTag.REPLY, WordTag.NUMBER, WordTag.POLITE}
+)
+"""What a clause may not hold that is no more than a remark."""
+SHORTEST_REMARK = 2
 
 
 def _contrasts(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> list[EnglishClause]:
