@@ -47,7 +47,7 @@ _CAME_THROUGH = re.compile(
     r"|\b(?:still|yet)\b.*\?|\bwhat happened\b|\bdid it\b"
 )
 _HARM = re.compile(
-    r"\b(?:would|will|does|could|can|might|is|was|is there|are there|would there be)\b(?: (?:it|that|this|there))?(?: (?:be|do|have|really|actually|be any|be a))*"
+    r"\b(?:would|will|does|could|can|might|is|was|is there|are there|would there be)\b(?: be)?(?: (?:it|that|this|there))?(?: (?:be|do|have|really|actually|be any|be a))*"
     r"\s+(?:(?:really|very|too|so|that|a|any|much|anything|something)\s+)*"
     r"(?:hurt|harm(?:ful)?|bad|terrible|risky|risk|dangerous|danger|problem(?:atic)?|wrong|stupid|unwise|mistake|damage|matter|break(?: (?:anything|something|things))?"
     r"|against|downsides?|awful|cost|trouble|disaster)\b|\bwhat(?:'s| is)? the (?:harm|risk|danger|downside)\b|\bany(?:thing)? (?:harm|risk|danger|downside|against|wrong)\b"
@@ -141,7 +141,7 @@ def _made(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | 
     if match is not None and re.search(r"\b(?:anything|something|what|which|why|how|when|any)\b(?! to \{| with \{| to (?:it|that))", text):
         match = None if not re.search(r"\b(?:to|with|on|about) (?:\{|it\b|that\b)", text) else match
     said = next(filter(None, match.groups()), "") if match is not None else ""
-    if match is None and (done := _IS_DONE.search(text)) is not None and not names.nodes and dialogue.subject != "node":
+    if match is None and (done := _IS_DONE.search(text)) is not None and not names.nodes and (names.jobs or dialogue.subject != "node"):
         said = done["what"]
     change = change_named(said)
     subject = _subject(names, dialogue, text) or ("job" if change == "recover" and dialogue.jobs else "")

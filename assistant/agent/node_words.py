@@ -24,7 +24,9 @@ _SHORT_NODE = re.compile(
 _NODE_VERB = r"(?:un-?)?(?:drain|cordon)(?:ed|ing)?|isolate|quarantine|fence|offline|bench|sideline"
 _JOIN = r"\s*(?:,\s*(?:and\s+)?|\band\b|&|\+)\s*(?:nodes?\s+)?"
 _SPAN_WORD = r"\s*(?:-|–|\.\.|\bto\b|\bthru\b|\bthrough\b)\s*(?:nodes?\s+)?"
-_MORE = rf"(?:{_SPAN_WORD}\d{{1,2}})?(?:{_JOIN}\d{{1,2}}(?:{_SPAN_WORD}\d{{1,2}})?)*"
+_APART = r"(?!\d|,?\s+(?:but\s+)?(?:not|no|nope|excluded|excepted|except)[\s.!]*$|,?\s+(?:stays?|remains?|is spared|bleibt)\b)"
+"""Not `15 stays in` behind a list: that one is left out."""
+_MORE = rf"(?:{_SPAN_WORD}\d{{1,2}})?(?:{_JOIN}\d{{1,2}}{_APART}(?:{_SPAN_WORD}\d{{1,2}})?)*"
 _NOT_COUNTED = r"(?![\d.:%]|\s*(?:minutes?|mins?|hours?|hrs?|h|days?|d|weeks?|of|steps?|gpus?|nodes?|jobs?|runs?|percent|am|pm|times)\b)"
 _NUMBERS = re.compile(
     rf"(?<![\w-])(?P<lead>(?:{_NODE_VERB})\s+(?:the\s+|nodes?\s+|both\s+)*|\bnodes?\s+)(?P<list>\d{{1,2}}{_MORE}){_NOT_COUNTED}"

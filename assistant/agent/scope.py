@@ -67,6 +67,7 @@ _PART = re.compile(
 )
 _FIRMLY = re.compile(r"[;.!]|\b(?:but|however|and)\b", re.IGNORECASE)
 _INSTEAD = re.compile(r"\b(?:instead|just|only|rather|please)\b", re.IGNORECASE)
+_NEVER_MIND = re.compile(r"\W*(?:never ?mind|forget|skip|scratch|scrap)\b", re.IGNORECASE)
 _ALL_ELSE = re.compile(
     r"\b(?:anything|everything|nothing|any ?one) else\b|\bthe (?:others?|rest)\b|\b(?:any|all) others?\b", re.IGNORECASE
 )
@@ -223,7 +224,7 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     if not names_in(spared) and not spared.users and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
-    if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first])):
+    if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]])):
         # `do not cancel 4830, restart 4821, ...` may go on to forbid
         return None
     order = ", ".join(piece for place, piece in enumerate(pieces) if place not in holds)

@@ -300,7 +300,8 @@ class SemanticAgent:
         names = resolve_pointers(read(words)[0], self.state, inventory)
         if agrees(words):
             names = replace(names, approvals=names.approvals or self._agreed(inventory))
-        condition, later = conditional_order(names.masked, lambda text: read_order(text, self.state.subject).kind is OrderKind.SERVED)
+        subject = "job" if names.jobs else "node" if names.nodes else self.state.subject
+        condition, later = conditional_order(names.masked, lambda text: read_order(text, subject).kind is OrderKind.SERVED)
         if later:
             return self._answer_by(
                 "hold", words, inventory, lambda turn: not_due_told(turn, condition), names=names, trusted=trusted, listener=listener
@@ -309,7 +310,7 @@ class SemanticAgent:
         if answered:
             names = replace(names, approvals=answered)
             return self._answer_by("approve", words, inventory, approve, names=names, trusted=trusted, listener=listener)
-        if (reported := reported_order(names.masked)) and read_order(reported, self.state.subject).kind is OrderKind.SERVED:
+        if (reported := reported_order(names.masked)) and read_order(reported, subject).kind is OrderKind.SERVED:
             return self._answer_by(
                 "hold", words, inventory, lambda turn: reported_told(turn, reported), names=names, trusted=trusted, listener=listener
             )

@@ -57,7 +57,7 @@ _STRONG_HAN = (
     r"[哦噢喔啊呃额哎诶]?不对(?:不对)?|[哦噢喔啊呃额哎]不(?:是)?|我?(?:说|打|写|看|弄|搞)错了?|错了|我是说|我说的是|我的意思是"
     r"|更正|纠正|抱歉|口误|手滑|笔误"
 )
-_WEAK = r"no|wait|hold on|hang on|actually|rather|better|instead|nah|warte|moment|momentchen|doch|lieber"
+_WEAK = r"no|on second thoughts?|wait|hold on|hang on|actually|rather|better|instead|nah|warte|moment|momentchen|doch|lieber"
 _WEAK_HAN = r"不是(?=[\s,，。])|不(?=[\s,，。])|不是$|不$|等等|等下|等一下"
 _HESITATES = r"er+m?|uh+m?|um+|hm+|argh|ugh|äh+m?|[呃额]"
 _PADS = r"damn|well|ok|okay|ah|oh|huh|stop|halt|stopp|also|na|ach|[啊哦噢嗯]|那个"
@@ -105,6 +105,8 @@ class _Marks(NamedTuple):
     """How many words correct nothing by themselves."""
     alone: bool
     """Whether only the new name counts: `just 4831`."""
+    pads: int
+    """How many words only lead over: `ach`, `ok`."""
 
 
 def read_slip(sentence: str) -> Slip | None:
@@ -186,7 +188,7 @@ _MEANT = re.compile(r"i meant?|meinte? ich|mein ich|gemeint|instead|stattdessen|
 
 def _marks_before(text: str) -> _Marks | None:
     """Return the words of correction at the end of a text, and what stands before them."""
-    remainder, strong, count, parted, pauses, alone = text, False, 0, False, 0, False
+    remainder, strong, count, parted, pauses, alone, pads = text, False, 0, False, 0, False, 0
     for _ in range(MOST_MARKS):
         stripped = re.sub(rf"{_SPACE}+$", "", remainder)
         gap = remainder[len(stripped) :]
@@ -198,7 +200,7 @@ def _marks_before(text: str) -> _Marks | None:
         if match is not None:
             if match["weak_han"] in ("不是", "不") and not gap:
                 return None
-            pauses += bool(match["pause"])
+            pauses, pads = pauses + bool(match["pause"]), pads + bool(match["pad"])
             count += not (match["pause"] or match["pad"])
             strong = strong or bool(match["strong"] or match["strong_han"])
             remainder = stripped[: match.start()]
@@ -208,7 +210,7 @@ def _marks_before(text: str) -> _Marks | None:
             alone, remainder = True, stripped[: only_match.start()]
         else:
             break
-    return _Marks(remainder, strong, count, parted, pauses, alone) if count or pauses else None
+    return _Marks(remainder, strong, count, parted, pauses, alone, pads) if count or pauses or pads else None
 
 
 def _mended(marks: _Marks, new: str, stop: str) -> Slip:

@@ -212,7 +212,13 @@ def _only_remarks(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[
         place > first and clause.mood is Mood.STATEMENT and not clause.changes and not any(unit.tag in _NO_REMARK for unit in part)
         for place, (clause, part) in enumerate(zip(arranged, clauses, strict=True))
         if _has_unknown(part)
-    ) and all(len([unit for unit in part if unit.tag is not WordTag.STOP]) >= SHORTEST_REMARK for part in clauses if _has_unknown(part))
+    ) and all(_is_whole_remark(part) for part in clauses if _has_unknown(part))
+
+
+def _is_whole_remark(units: Sequence[SentenceUnit]) -> bool:
+    """Tell whether a clause says something of something, and does not only name a thing that no table knows."""
+    words = [unit for unit in units if unit.tag is not WordTag.STOP]
+    return len(words) >= SHORTEST_REMARK or any(unit.tag is WordTag.NOUN for unit in words)
 
 
 _NO_REMARK = frozenset(
@@ -220,7 +226,7 @@ _NO_REMARK = frozenset(
     | {WordTag.REPLY, WordTag.NUMBER, WordTag.POLITE}
 )
 """What a clause may not hold that is no more than a remark."""
-SHORTEST_REMARK = 2
+SHORTEST_REMARK = 3
 
 
 def _contrasts(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> list[EnglishClause]:
