@@ -30,7 +30,8 @@ class AspectReading(NamedTuple):
 
 
 OURS = (
-    r"hardware|hw|gpus?|cards?|nodes?|\{nd\}|machines?|hosts?|infra(?:structure)?|cluster(?:'s)?|platform|system|ours?|us|we|driver"
+    r"hardware|hw|gpus?|cards?|nodes?|\{nd\}|machines?|hosts?|infra(?:structure)?|cluster(?:'s)?|platform|system|ours?|us|we"
+    r"|driver"
 )
 """Words by which a failure is the cluster's."""
 THEIRS = (
@@ -113,7 +114,8 @@ _LOST = re.compile(
     r"|\b(?:lost|lose)\b.*\b(?:steps?|work|progress|iterations?)\b"
 )
 _OUTCOME = re.compile(
-    r"\b(?:(?:get|got|gotten|getting|going|run|running|start|started|pick(?:ed)? up|restarted|relaunched|resubmitted|up) (?:going )?again|get going|got going"
+    r"\b(?:(?:get|got|gotten|getting|going|run|running|start|started|pick(?:ed)? up|restarted|relaunched|resubmitted"
+    r"|up) (?:going )?again|get going|got going"
     r"|recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
     r"|again|on its feet|on track|now|yet|already|online)|back(?=\W*$)"
     r"|fixed|solved|resolved|sorted(?: out)?|healed|repaired|taken care of|up again|running again|dealt with"
@@ -131,7 +133,8 @@ _BY_HAND = re.compile(
 )
 _SHOULD = re.compile(
     rf"(?:\b(?:should|shall|ought|must|do)(?: not|n't|nt)? (?:i|we)(?: not| really| better| have to| need to| to| now| just)*"
-    rf"|\b(?:do|would|do not|don't|dont|wouldn't)? ?(?:you )?(?:not )?(?:think|say|reckon|agree) (?:that )?(?:i|we) (?:should|ought to|better|had better|need to)"
+    rf"|\b(?:do|would|do not|don't|dont|wouldn't)? ?(?:you )?(?:not )?(?:think|say|reckon|agree) (?:that )?(?:i"
+    rf"|we) (?:should|ought to|better|had better|need to)"
     rf"(?: not| really| better| just)*|\b(?:can|may|could) (?:i|we)(?: now| already| safely| just| please)*"
     rf"|\b(?:is it|would it be) (?:\w+ )?(?:safe|ok|okay|wise|worth(?:while)?|smart|good|right|necessary|an idea|idea"
     rf"|sensible)(?: to| if (?:i|we))?"
@@ -157,13 +160,15 @@ _TO_DO = re.compile(
 )
 _REST_WORDS = re.compile(r"\b(?:rest|others|other ones|remaining)\b")
 _SAME_CAUSE = re.compile(
-    r"\bsame (?:root ?)?(?:cause|reason|problem|issue|thing|error|failure|fault|bug|culprit|story|root)\b|\brelated\b|\bconnected\b"
+    r"\bsame (?:root ?)?(?:cause|reason|problem|issue|thing|error|failure|fault|bug|culprit|story|root)\b|\brelated\b"
+    r"|\bconnected\b"
     r"|\bcommon (?:cause|reason|root)\b|\b(?:one|a single) (?:root )?cause\b|\bhang together\b"
 )
 _BEFORE = re.compile(r"\b(?:before|earlier|already|previously|ever|again|last (?:week|month|time)|in the past)\b")
 _SAME_DEVICE = re.compile(r"\bsame (?:gpu|card|device|slot|pci|dimm|node|machine|hardware|box|host|chip|one)\b")
 _WHICH_OF = re.compile(
-    r"\b(?:which|what|who)(?: one)?s?\b.*\b(?:was|were|is|are|had|has|failed|died|did|due|because|caused?|went|broke)\b|^\W*which\b"
+    r"\b(?:which|what|who)(?: one)?s?\b.*\b(?:was|were|is|are|had|has|failed|died|did|due|because|caused?|went|broke)\b"
+    r"|^\W*which\b"
 )
 _TWO_SIDES = re.compile(rf"\b(?:{OURS})\b[^?]*\bor\b[^?]*\b(?:{THEIRS})\b|\b(?:{THEIRS})\b[^?]*\bor\b[^?]*\b(?:{OURS})\b")
 _ONE_SIDE = re.compile(
@@ -305,7 +310,9 @@ def _certainty(question: _Question) -> AspectReading | None:
     return _reading(question, "certainty", "explain_job")
 
 
-_OF_HARDWARE = re.compile(rf"\b(?:was|is|were|it|that|a|the) (?:really |actually |just |only |down to |due to )*(?:a |the |our )?(?:{OURS})\b")
+_OF_HARDWARE = re.compile(
+    rf"\b(?:was|is|were|it|that|a|the) (?:really |actually |just |only |down to |due to )*(?:a |the |our )?(?:{OURS})\b"
+)
 _POINTS_BACK = re.compile(r"\b(?:this|that) (?:job|run|one)\b")
 
 

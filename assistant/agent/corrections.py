@@ -136,9 +136,11 @@ def _with_object(dialogue: Dialogue, names: Names, read: Reader) -> str:
 
 
 _AMENDED = re.compile(
-    r"^(?:(?:yes|yep|yeah|sure|ok|okay|fine|good|alright|right|please|well)\b[\s,.!]*)+(?:(?:do it|do that|go ahead|go for it|let us|restart it"
+    r"^(?:(?:yes|yep|yeah|sure|ok|okay|fine|good|alright|right|please|well)\b[\s,.!]*)+(?:(?:do it|do that|go ahead"
+    r"|go for it|let us|restart it"
     r"|please do)\b[\s,.!]*)*(?:(?:but|just|only|though|and|,)[\s,]*)+(?:please |rather |better |then |do it |restart it )*"
-    r"(?P<wish>(?:from|at|with|without|not on|away from|excluding|avoiding)\s+(?:the\s+)?(?:step |checkpoint |node )?[\w-]*\d[\w-]*"
+    r"(?P<wish>(?:from|at|with|without|not on|away from|excluding|avoiding)\s+(?:the\s+)?(?:step |checkpoint "
+    r"|node )?[\w-]*\d[\w-]*"
     r"(?:\s*(?:,|and)\s*[\w-]*\d[\w-]*)*)(?:\s+(?:start|begin|then|please|instead|rather))*[\s.!]*$",
     re.IGNORECASE,
 )

@@ -46,11 +46,12 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
     user_words = "|".join(map(re.escape, users)) or r"(?!)"
     part_words = "|".join(map(re.escape, sorted(parts, key=len, reverse=True))) or r"(?!)"
     pattern = re.compile(
-        rf"(?<![\w-])(?:the |that )?(?P<kind>{part_words}|evaluation|evals?|job|run|training)(?: job| run| training)? (?:of|from|by) (?P<of>{user_words})(?![\w-])"
+        rf"(?<![\w-])(?:the |that )?(?P<kind>{part_words}|evaluation|evals?|job|run|training)(?: job| run| training)? (?:of"
+        rf"|from|by) (?P<of>{user_words})(?![\w-])"
         rf"|(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
         rf"|(?<![\w-])(?P<owner>{user_words}){_POSSESSIVE} {_NOUN}(?![\w-])"
-        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<plain>{user_words}) {_NOUN}(?![\w-])",
-
+        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<plain>{user_words}) {_NOUN}"
+        r"(?![\w-])",
         re.IGNORECASE,
     )
     for match in pattern.finditer(text):
@@ -71,7 +72,9 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
 
 def _is_named(part: str, name: str) -> bool:
     """Tell whether a part of a description is one of a name: `evaluation` is of eval-suite."""
-    return any(word == part or (len(word) >= SHORTEST_STEM and part.startswith(word) and not part.isdecimal()) for word in _words_of(name))
+    return any(
+        word == part or (len(word) >= SHORTEST_STEM and part.startswith(word) and not part.isdecimal()) for word in _words_of(name)
+    )
 
 
 def _parts_of(names: Sequence[str]) -> set[str]:

@@ -12,7 +12,8 @@ _RANGE = re.compile(r"\b([A-Za-z][A-Za-z_-]*)(\d{1,6})\s?(?:-|–|\.\.)\s?(?:\1)
 """`node05-08`, as people write `node[05-08]`."""
 _SHORT_NODE = re.compile(
     r"(?:(?<![^\s,])(?:(?:un)?drain|(?:un)?cordon|isolate|fence|release|check|probe|test|drained|cordoned|isolated)\s+(?:the\s+)?"
-    r"|(?<![^\s,])(?:is|was|and|the|about|touch(?:ed)?|how(?:'s| is|s)|what(?:'s| is|s)?(?: (?:up|wrong|going on|the (?:matter|deal|story)))? with)\s+(?:the\s+)?"
+    r"|(?<![^\s,])(?:is|was|and|the|about|touch(?:ed)?|how(?:'s| is|s)|what(?:'s| is|s)?(?: (?:up|wrong|going on"
+    r"|the (?:matter|deal|story)))? with)\s+(?:the\s+)?"
     r"|^\W*)(?P<number>\d{1,2})"
     r"(?=\W*$|[?!]|[,.]\s|\s+(?:too|also|as well|again|now|pls|please|out|down|dead|gone|back|up|ok|okay|fine|healthy|bad|broken"
     r"|drained|cordoned|for|until|till|since|is|was|already|yet|just|right|tonight|today|and \d{1,2}(?=\W*$))\b)",
@@ -27,16 +28,20 @@ _SPAN_WORD = r"\s*(?:-|–|\.\.|\bto\b|\bthru\b|\bthrough\b)\s*(?:nodes?\s+)?"
 _APART = r"(?!\d|,?\s+(?:but\s+)?(?:not|no|nope|excluded|excepted|except)[\s.!]*$|,?\s+(?:stays?|remains?|is spared|bleibt)\b)"
 """Not `15 stays in` behind a list: that one is left out."""
 _MORE = rf"(?:{_SPAN_WORD}\d{{1,2}})?(?:{_JOIN}\d{{1,2}}{_APART}(?:{_SPAN_WORD}\d{{1,2}})?)*"
-_NOT_COUNTED = r"(?![\d.:%]|\s*(?:minutes?|mins?|hours?|hrs?|h|days?|d|weeks?|of|steps?|gpus?|nodes?|jobs?|runs?|percent|am|pm|times)\b)"
+_NOT_COUNTED = (
+    r"(?![\d.:%]|\s*(?:minutes?|mins?|hours?|hrs?|h|days?|d|weeks?|of|steps?|gpus?|nodes?|jobs?|runs?|percent|am|pm|times)\b)"
+)
 _NUMBERS = re.compile(
     rf"(?<![\w-])(?P<lead>(?:{_NODE_VERB})\s+(?:the\s+|nodes?\s+|both\s+)*|\bnodes?\s+)(?P<list>\d{{1,2}}{_MORE}){_NOT_COUNTED}"
-    rf"|(?<![\w-])(?P<lead2>(?:put|bring|take|get|pull|kick|move|let|want|throw|yank|hang)\s+(?:the\s+|nodes?\s+)*)(?P<list2>\d{{1,2}}{_MORE})"
+    rf"|(?<![\w-])(?P<lead2>(?:put|bring|take|get|pull|kick|move|let|want|throw|yank|hang)\s+(?:the\s+"
+    rf"|nodes?\s+)*)(?P<list2>\d{{1,2}}{_MORE})"
     r"(?=\s+(?:back|out|in|offline|online|down|aside|off|away|into|from)\b)",
     re.IGNORECASE,
 )
 """`drain 13 thru 16 and 18`, `put 7 back`, `nodes 1-4`: what takes nodes only has the numbers of nodes behind it."""
 _FOLLOWS = re.compile(
-    rf"(?<![\w-])(?P<lead>(?:except(?: for)?|but not|not|without|besides|apart from|other than|excluding|leave|spare|instead of|rather than)\s+"
+    rf"(?<![\w-])(?P<lead>(?:except(?: for)?|but not|not|without|besides|apart from|other than|excluding|leave|spare"
+    rf"|instead of|rather than)\s+"
     rf"(?:the\s+|nodes?\s+)*)(?P<list>\d{{1,2}}{_MORE}){_NOT_COUNTED}",
     re.IGNORECASE,
 )

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from assistant.agent.holds import holds_off
+from assistant.agent.moves import moved
 from assistant.agent.plain_english import plain_text, renounced, without_interjections
 from assistant.agent.verbs import base_of, is_verb, verbs
 from assistant.agent.words import stem
@@ -133,6 +134,9 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
     """
     text = renounced(plain_text(sentence))
     if holds_off(text):
+        reading = _read(without_interjections(text), it)
+        if reading.kind is OrderKind.HOLD and reading.change:
+            return reading
         kind, word = _named_object(text, it)
         return OrderReading(OrderKind.HOLD, HELD_OFF, "", kind, word)
     order_text, full_reading = without_interjections(text), _read(text, it)
@@ -378,8 +382,8 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, inventory.power)
-    if moved := _moved(verb, kind, words):
-        return OrderReading(OrderKind.SERVED, verb, moved, "node", word)
+    if change := moved(verb, kind, words):
+        return OrderReading(OrderKind.SERVED, verb, change, "node", word)
     if kind == "cordon" and verb in inventory.change["cancel"][0] | inventory.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
     families = {name: (objects, does) for name, (names, objects, does) in inventory.change.items() if verb in names}
@@ -415,22 +419,6 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         does = " and ".join(does for _, does in families.values())
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, f"For Nightshift to {verb} is what {does}, nothing else")
     return OrderReading(OrderKind.OPEN, verb, "", kind, word)
-
-
-_MOVERS = frozenset("put bring take get pull kick throw yank hang move let set add lift push give".split())
-_BACK = frozenset("back online".split())
-_AWAY_WORDS = frozenset("out offline aside down away".split())
-
-
-def _moved(verb: str, kind: str, words: Sequence[str]) -> str:
-    """Return the change that a verb of moving stands for by where a node is moved to: `put {node} back`, `pull it out`."""
-    slot = next((place for place, word in enumerate(words) if word == "{node}" or word in ("it", "that", "this", "them")), 0)
-    if kind != "node" or verb not in _MOVERS or "{job}" in words or not slot:
-        return ""
-    tail = words[1 : slot + 4] if words[slot] == "{node}" else words[slot : slot + 4]
-    back, away = set(tail) & _BACK, set(tail) & _AWAY_WORDS
-    is_in = {"in", "into"} & set(tail) and not away
-    return "" if bool(back or is_in) is bool(away) else "uncordon" if back or is_in else "cordon"
 
 
 def _is_named(words: Sequence[str]) -> bool:

@@ -9,7 +9,8 @@ from assistant.agent.words import NameInventory
 
 _STEP = r"(?:(?:from|at|with|use|using|take|of)\s+)?(?:(?:the\s+)?(?:step|checkpoint|ckpt|iteration)\s+)?"
 _NOT_STEP = re.compile(
-    rf"\b(?P<keep>(?:from|at|with|step|checkpoint)\s+(?:(?:step|checkpoint)\s+)?(?P<number>\d{{2,9}}))\s*[,(]?\s*(?:and |but |please |pls )*"
+    rf"\b(?P<keep>(?:from|at|with|step|checkpoint)\s+(?:(?:step|checkpoint)\s+)?(?P<number>\d{{2,9}}))\s*[,(]?\s*(?:and "
+    rf"|but |please |pls )*"
     rf"(?:not|do not|don'?t|dont|instead of|rather than)\s+(?:use |take )?{_STEP}(?P<other>\d{{2,9}})\)?(?![\w-])",
     re.IGNORECASE,
 )
@@ -18,14 +19,18 @@ _NOT_STEP_FIRST = re.compile(
     re.IGNORECASE,
 )
 _NOW_AFTER_ALL = re.compile(
-    r"^(?P<order>.*\d.*?)[\s.,;:!–-]+(?:(?:actually|no|or|well|hm+|oh|ach|nah|rather|better|wait|you know what|on second thoughts?)\b[\s,.]*)*"
-    r"(?:just |please |rather |let us |lets )*(?:(?:do|make) (?:it|that)|go ahead(?: and do it| with it)?)(?: right| just| already)?"
+    r"^(?P<order>.*\d.*?)[\s.,;:!–-]+(?:(?:actually|no|or|well|hm+|oh|ach|nah|rather|better|wait|you know what"
+    r"|on second thoughts?)\b[\s,.]*)*"
+    r"(?:just |please |rather |let us |lets )*(?:(?:do|make) (?:it|that)|go ahead(?: and do it| with it)?)(?: right| just"
+    r"| already)?"
     r" (?:now|right away|immediately|at once|straight away)[\s.!]*$",
     re.IGNORECASE,
 )
 _LATER = re.compile(
-    r"\s*,?\s*\b(?:(?:before|by|until|after|in|at|this|tomorrow)\s+(?:the\s+)?(?:morning|evening|noon|midnight|night|weekend|day ?break|shift(?: change)?|end of"
-    r"(?: the| my| this)? (?:shift|day))|tomorrow(?: morning| evening)?|tonight|later(?: on)?|some ?time|eventually|when you (?:can|get to it))\b",
+    r"\s*,?\s*\b(?:(?:before|by|until|after|in|at|this|tomorrow)\s+(?:the\s+)?(?:morning|evening|noon|midnight|night|weekend"
+    r"|day ?break|shift(?: change)?|end of"
+    r"(?: the| my| this)? (?:shift|day))|tomorrow(?: morning| evening)?|tonight|later(?: on)?|some ?time|eventually"
+    r"|when you (?:can|get to it))\b",
     re.IGNORECASE,
 )
 

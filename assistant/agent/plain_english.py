@@ -15,7 +15,13 @@ _CONTRACTIONS = (
     (re.compile(r"\b(i|you|we|they|it|that|there|he|she)'(?:s|re|m)\b"), r"\1 is"),
     (re.compile(r"\b(?:id|i'd) (?=(?:much )?(?:rather|prefer|like|sooner|love)\b)"), "i would "),
     (re.compile(r"\b(you|they|we)d (?=[a-z])"), r"\1 would "),
-    (re.compile(r"\b(he|she|it|that|there|who|how|where|when|what)s (?=(?:done|back|ok|up|down|it|the|doing|going|wrong|with|still|not|on|here)\b)"), r"\1 is "),
+    (
+        re.compile(
+            r"\b(he|she|it|that|there|who|how|where|when|what)s (?=(?:done|back|ok|up|down|it|the|doing|going|wrong|with"
+            r"|still|not|on|here)\b)"
+        ),
+        r"\1 is ",
+    ),
     (re.compile(r"\b(you|they|we)(?:ve)\b"), r"\1 have"),
     (re.compile(r"\b(you|they)re\b"), r"\1 are"),
     (re.compile(r"\bgonna\b"), "going to"),

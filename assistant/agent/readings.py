@@ -1,4 +1,4 @@
-"""The readings of a question, likeliest first: by its verb where it orders, else by the chooser, without what it cannot be meant for."""
+"""The readings of a question, likeliest first: by its verb where it orders, else by the chooser, without what it cannot mean."""
 
 from __future__ import annotations
 

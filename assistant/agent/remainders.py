@@ -1,4 +1,4 @@
-"""What an order for all but some is about: the jobs at work, the jobs that failed, the nodes that are out, without what is spared."""
+"""What an order for all but some is about: jobs at work, jobs that failed, nodes that are out, without what is spared."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def only_thing_left(change: str, names: Names, spared: Names, inventory: NameInv
 
 def _left(change: str, names: Names, spared: Names, inventory: NameInventory, gate: Gate) -> Sequence[str]:
     jobs = [
-        job
-        for job in inventory.jobs
-        if job not in spared.jobs and (not names.users or inventory.owners.get(job) in names.users)
+        job for job in inventory.jobs if job not in spared.jobs and (not names.users or inventory.owners.get(job) in names.users)
     ]
     if change == "cancel":
         return [job for job in jobs if inventory.states.get(job) in _ALIVE]

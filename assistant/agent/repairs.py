@@ -16,10 +16,13 @@ from assistant.agent.scope import Reader, names_in
 from assistant.agent.slips import Slip, SlipKind, parts_at_slip, read_slip
 
 _POINTER = re.compile(r"\b(?:it|that|this|that one|this one)\b", re.IGNORECASE)
-_IDLE = re.compile(r"^(?:for|to|about|that|if|but|i am|i'm|,|\W)*(?:the )?(?:trouble|bother|noise|again|late|late night|ask|asking)?\W*$", re.IGNORECASE)
+_IDLE = re.compile(
+    r"^(?:for|to|about|that|if|but|i am|i'm|,|\W)*(?:the )?(?:trouble|bother|noise|again|late|late night|ask|asking)?\W*$",
+    re.IGNORECASE,
+)
 UNCLEAR = (
-    'That corrects itself, and which thing is meant in the end is not told: "{}". Nothing is proposed; say the order once more, with '
-    "what is meant."
+    'That corrects itself, and which thing is meant in the end is not told: "{}". Nothing is proposed; say the order once more, '
+    "with what is meant."
 )
 
 

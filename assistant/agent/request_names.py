@@ -10,8 +10,8 @@ from assistant.agent.answer import Answer, AnswerKind, one_line
 from assistant.agent.chooser import IntentChoice, QuestionIntent
 from assistant.agent.dialogue import Dialogue, QuestionRequest, completed
 from assistant.agent.moods import CHANGING
-from assistant.agent.tellers import READINGS
 from assistant.agent.restart_wishes import restart_wish
+from assistant.agent.tellers import READINGS
 from assistant.agent.words import NameInventory, Names
 
 MODE = "semantic"
@@ -130,7 +130,9 @@ MOST_JOBS = 4
 def several_jobs(request: QuestionRequest) -> tuple[str, ...]:
     """Return the jobs that an order is about, each by itself; of another request the one that it is about."""
     jobs = request.names.jobs
-    is_plain = request.intent == "cancel" or (request.intent == "recover" and restart_wish(request.names.sketch, request.names).is_plain)
+    is_plain = request.intent == "cancel" or (
+        request.intent == "recover" and restart_wish(request.names.sketch, request.names).is_plain
+    )
     return jobs if 1 < len(jobs) <= MOST_JOBS and is_plain else (request.job,)
 
 

@@ -41,17 +41,23 @@ _AUXILIARY = re.compile(
     r"certainly|please)\s*,?\s*$",
     re.IGNORECASE,
 )
-_TAIL_END = re.compile(r"[.;!?)]|\s+(?:back|online|in service|out of service|because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b", re.IGNORECASE)
+_TAIL_END = re.compile(
+    r"[.;!?)]|\s+(?:back|online|in service|out of service|because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b",
+    re.IGNORECASE,
+)
 _PURE = re.compile(
-    r"(?:\{(?:job|node|number|incident)\}|\b(?:the|job|jobs|run|runs|node|nodes|machine|machines|incident|and|or|nor|also|one|ones|one)\b"
+    r"(?:\{(?:job|node|number|incident)\}|\b(?:the|job|jobs|run|runs|node|nodes|machine|machines|incident|and|or|nor|also"
+    r"|one|ones|one)\b"
     r"|user(?:'s)?|[\s,&+()])+",
     re.IGNORECASE,
 )
 _GERUND = re.compile(r"^([a-z-]+ing)\s+(?:it|them|that|this)?", re.IGNORECASE)
 _ALL = re.compile(
     r"\b(?:everything|everyone|all(?: of)?(?: the| them| my| our)?(?: jobs| nodes| runs| machines)?|every (?:job|node|run|machine)"
-    r"|anything|each (?:job|node)|(?:whatever|what) (?:has |is |are )?(?:failed|died|crashed|broke|running|pending|drained|out|down)"
-    r"|(?:all|every) (?:the )?(?:failed|dead|crashed|running|pending|drained) (?:jobs?|runs?|nodes?)|the (?:failed|dead|drained) (?:jobs|nodes))\b",
+    r"|anything|each (?:job|node)|(?:whatever|what) (?:has |is |are )?(?:failed|died|crashed|broke|running|pending|drained"
+    r"|out|down)"
+    r"|(?:all|every) (?:the )?(?:failed|dead|crashed|running|pending|drained) (?:jobs?|runs?|nodes?)|the (?:failed|dead"
+    r"|drained) (?:jobs|nodes))\b",
     re.IGNORECASE,
 )
 _ALL_DO = re.compile(
@@ -100,7 +106,9 @@ def order_scope(words: str, read: Reader) -> OrderScope | None:
     return _replacement(words, read) or _exception(words, read) or _held_apart(words, read)
 
 
-_BEFORE_ORDER = re.compile(r"^(?P<but>except(?: for)?|apart from|other than|besides|all but)\s+(?P<what>[^,]+?)\s*,\s*(?P<order>.+)$", re.I)
+_BEFORE_ORDER = re.compile(
+    r"^(?P<but>except(?: for)?|apart from|other than|besides|all but)\s+(?P<what>[^,]+?)\s*,\s*(?P<order>.+)$", re.I
+)
 _BEHIND_ORDER = re.compile(
     r"^(?P<order>.+?)\s*[,;]\s*(?:but\s+)?(?:(?:of|from)\s+)?(?P<what>[^,;]+?),?\s+(?:but\s+|though\s+)?"
     r"(?:nothing|none|not|no|nope|excluded|excepted|except|stays?(?: in| as it is)?|is spared)[\s.!]*$",
@@ -140,7 +148,8 @@ def about_spared(scope: OrderScope, read: Reader) -> str | None:
 
 
 _EXCEPTS = re.compile(
-    r"\b(?:except(?: for)?|excluding|excepting|apart from|aside from|other than|save for|all but|everything but|but not|with the exception of)\s+"
+    r"\b(?:except(?: for)?|excluding|excepting|apart from|aside from|other than|save for|all but|everything but|but not"
+    r"|with the exception of)\s+"
     r"(?P<what>[^,;.!?]+)",
     re.IGNORECASE,
 )
@@ -218,13 +227,17 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     orders = [place for place, (names, reading) in enumerate(readings) if place not in holds and _orders(names, reading)]
     if not holds or not orders:
         return None
-    if any(not names_in(readings[place][0]) and not readings[place][0].users and not _ALL_ELSE.search(pieces[place]) for place in holds):
+    if any(
+        not names_in(readings[place][0]) and not readings[place][0].users and not _ALL_ELSE.search(pieces[place]) for place in holds
+    ):
         return None
     spared = _united([readings[place][0] for place in holds])
     if not names_in(spared) and not spared.users and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
-    if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]])):
+    if holds[0] < first and not (
+        _FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]])
+    ):
         # `do not cancel 4830, restart 4821, ...` may go on to forbid
         return None
     order = ", ".join(piece for place, piece in enumerate(pieces) if place not in holds)

@@ -5,17 +5,18 @@ Whether a sentence is an order or a question excludes what it cannot ask for, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from assistant.agent.agreements import agreed_approvals, amended_order
 from assistant.agent.answer import Answer, AnswerKind, Listener, one_line, question_of
 from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
-from assistant.agent.corrections import amended_yes, corrected, takes_back, undoes
-from assistant.agent.coverage import has_figure, unknown_told, unknown_words
+from assistant.agent.corrections import corrected, takes_back, undoes
+from assistant.agent.coverage import has_figure, unknown_told
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -26,35 +27,40 @@ from assistant.agent.dialogue import (
     shown_source,
 )
 from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.doubts import asks_back, unsure_of_change
 from assistant.agent.elsewhere import elsewhere, elsewhere_told
+from assistant.agent.forms import QuestionForm, form_of
 from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, lifts_rules
-from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, fits_change, read_order
+from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, read_order
 from assistant.agent.phrasing import plain_words
 from assistant.agent.plain_english import plain_text, renounced
 from assistant.agent.pointers import resolve_pointers
 from assistant.agent.proposals import BY
-from assistant.agent.readings import LEAST, choices_of, learned_stems
+from assistant.agent.readings import choices_of
+from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with_users
 from assistant.agent.repairs import UNCLEAR, read_repair
 from assistant.agent.request_names import (
-    FAIR,
     MODE,
-    NEAR,
-    SAYS_LITTLE,
-    SURE,
     filled_request,
     is_unsure,
     left_out_of_order,
-    missing_name,
     number_without_thing,
     other_reading,
     question_back,
-    reading_text,
     several_jobs,
 )
-from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with_users
-from assistant.agent.scope import Reader, about_spared, excepted_names, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.scope import (
+    Reader,
+    about_spared,
+    excepted_names,
+    order_beside,
+    order_scope,
+    ordered_names,
+    orders_besides,
+    without,
+)
 from assistant.agent.slips import Slip, SlipKind, bare_correction
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, conditional_order, held_question, reported_order
@@ -75,14 +81,12 @@ from assistant.agent.words import NameInventory, Names, read_inventory, read_nam
 from assistant.gate import Gate
 from assistant.ports import Clock
 
-SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
 POINTERS = frozenset("it that this them they these those one him her there".split())
 ELSEWHERE = "elsewhere"
 """Intent of a question about another place; how it was read says nothing more then."""
 KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
-NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 REPORTED = "That is what somebody else says: nothing is proposed. To order it, say it as your own words."
 NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
@@ -167,7 +171,9 @@ class SemanticAgent:
         words, inventory = self._english(slip.text), read_inventory(self._gate)
         names, order = self._read(words, inventory)
         if slip.kind is SlipKind.UNCLEAR:
-            return question_back(QuestionRequest(order.change or "help", words, names), UNCLEAR.format(one_line(slip.text, 160)), ())
+            return question_back(
+                QuestionRequest(order.change or "help", words, names), UNCLEAR.format(one_line(slip.text, 160)), ()
+            )
         hold = order._replace(kind=OrderKind.HOLD)
         return self._without_proposal(hold, words, names, inventory, trusted=trusted, listener=listener)
 
@@ -204,12 +210,12 @@ class SemanticAgent:
         words = after_their_yes(read_names(words, inventory).masked, words) or words
         own = [number for number in self.state.proposed if number in inventory.approvals]
         right = corrected(words, self.state, lambda text: read_names(text, inventory))
-        right = right or self._amended(words, inventory)
+        right = right or amended_order(words, self.state, inventory, self._gate)
         if own and not right and takes_back(words):
             return self._answer_by(
                 "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
             )
-        if undoes(words) and (node := only_drain_told(self.state)):
+        if undoes(words) and (node := only_drain_told(self.state, self._gate)):
             words = f"undrain {node}"
         elif undoes(words):
             return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
@@ -255,7 +261,9 @@ class SemanticAgent:
             if (single := only_thing_left(scope.many, names, spared, inventory, self._gate)) is not None:
                 order = f"{ORDER_VERBS[scope.many]} {single}"
                 answer = self._answer_whole(order, inventory, read, spared=spared, trusted=trusted, listener=listener)
-                return self._with_spared(answer, words, spared, inventory, head=f'(Left by "{one_line(words, 120)}": {single} alone.)')
+                return self._with_spared(
+                    answer, words, spared, inventory, head=f'(Left by "{one_line(words, 120)}": {single} alone.)'
+                )
             return self._answer_by(
                 scope.many if scope.many in CHANGING else "cancel",
                 words,
@@ -277,15 +285,6 @@ class SemanticAgent:
         lines = [*filter(None, [head]), answer.text, *spared_told(turn, spared)]
         return replace(answer, text="\n".join(lines), sources=tuple(turn.sources))
 
-    def _amended(self, words: str, inventory: NameInventory) -> str:
-        """Return the order of a yes with an amendment, `yes but from 300`, about the restart that it is for; empty where it is none."""
-        wish = amended_yes(words)
-        rows = self._gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or () if wish else ()
-        agreed, spoken = self._agreed(inventory), self.state.jobs[:1]
-        about = [row for row in rows if row["approval"] in agreed] or [row for row in rows if row["arguments"].get("job") in spoken]
-        jobs = [str(row["arguments"].get("job", "")) for row in about]
-        return f"restart {jobs[0]} {wish}" if len(jobs) == 1 and jobs[0] else ""
-
     def _answer_whole(
         self,
         words: str,
@@ -299,12 +298,18 @@ class SemanticAgent:
         """Answer a question or an order of which nothing is left out."""
         names = resolve_pointers(read(words)[0], self.state, inventory)
         if agrees(words):
-            names = replace(names, approvals=names.approvals or self._agreed(inventory))
+            names = replace(names, approvals=names.approvals or agreed_approvals(self.state, inventory, self._gate))
         subject = "job" if names.jobs else "node" if names.nodes else self.state.subject
         condition, later = conditional_order(names.masked, lambda text: read_order(text, subject).kind is OrderKind.SERVED)
         if later:
             return self._answer_by(
-                "hold", words, inventory, lambda turn: not_due_told(turn, condition), names=names, trusted=trusted, listener=listener
+                "hold",
+                words,
+                inventory,
+                lambda turn: not_due_told(turn, condition),
+                names=names,
+                trusted=trusted,
+                listener=listener,
             )
         answered = answers_approval(words, names, self._gate.call("list_approvals", {}, why="what is answered", by=BY).value or ())
         if answered:
@@ -312,7 +317,13 @@ class SemanticAgent:
             return self._answer_by("approve", words, inventory, approve, names=names, trusted=trusted, listener=listener)
         if (reported := reported_order(names.masked)) and read_order(reported, subject).kind is OrderKind.SERVED:
             return self._answer_by(
-                "hold", words, inventory, lambda turn: reported_told(turn, reported), names=names, trusted=trusted, listener=listener
+                "hold",
+                words,
+                inventory,
+                lambda turn: reported_told(turn, reported),
+                names=names,
+                trusted=trusted,
+                listener=listener,
             )
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
@@ -361,7 +372,9 @@ class SemanticAgent:
         if query is None:
             request = with_waiting_object(of_two_jobs(request), self._gate)
             turn.request, job_note = likeliest_job(request, inventory, self._intents[request.intent].needs)
-            back = self._unsure_of_change(turn.request, order, choices) or self._asks_back(turn.request, choices, inventory)
+            back = unsure_of_change(turn.request, order, choices) or asks_back(
+                turn.request, choices, inventory, self._intents[turn.request.intent]
+            )
             if back is not None:
                 pending = turn.request.intent if back.options[:1] != ("help",) else ""
                 self.state = replace(self.state, pending=pending, options=back.options)
@@ -400,6 +413,7 @@ class SemanticAgent:
         """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
         has_names = names.jobs or names.nodes or names.incidents or names.numbers
         same = follows and bool(has_names) and aspect is None and choice.intent == self.state.intent
+        same = same and form_of(names.sketch) is QuestionForm.FREE
         return QuestionRequest(
             choice.intent,
             words,
@@ -409,25 +423,15 @@ class SemanticAgent:
             form_text=self.state.sentence if same else "",
         )
 
-    def _agreed(self, inventory: NameInventory) -> tuple[int, ...]:
-        """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
-        last = [number for number in self.state.approvals if number in inventory.approvals]
-        own = [number for number in self.state.proposed if number in inventory.approvals]
-        if last or own:
-            return tuple(last or own[-1:])
-        if self.state.intent not in ("approvals", "plan", "recover", "explain_job"):
-            return ()
-        rows = self._gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()
-        job = self.state.jobs[0] if self.state.jobs else ""
-        about = [row for row in rows if self.state.intent == "approvals" or (job and row["arguments"].get("job") == job)]
-        return (int(about[0]["approval"]),) if len(about) == 1 else ()
-
     def orders(self, names: Names) -> bool:
         """Tell whether a question may ask for a change, by its own words."""
         wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             return False
-        return sum(choice.probability for choice in choices_of(names, order, self.state, self._chooser) if choice.intent in wishes) >= ORDERED
+        return (
+            sum(choice.probability for choice in choices_of(names, order, self.state, self._chooser) if choice.intent in wishes)
+            >= ORDERED
+        )
 
     def _order(self, names: Names) -> OrderReading:
         """Return what a question orders; a bare number may be a job."""
@@ -449,7 +453,9 @@ class SemanticAgent:
         intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
         request = QuestionRequest(intent, words, names)
         held_off = order.verb == HELD_OFF and not names.users and "approv" not in words
-        if (order.object_word in POINTERS or held_off) and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
+        if (order.object_word in POINTERS or held_off) and not (
+            names.jobs or names.nodes or names.incidents or names.numbers or names.strangers
+        ):
             request = completed(request, names, self.state.only_subject())
         turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
         if listener is not None:
@@ -459,33 +465,6 @@ class SemanticAgent:
         self.state = self.state.spoken(request)
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 
-    def _unsure_of_change(self, request: QuestionRequest, order: OrderReading, choices: Sequence[IntentChoice]) -> Answer | None:
-        """Return the question whether a change is meant, where the verb of a sentence is none that stands for it."""
-        if request.intent not in CHANGING or fits_change(order, request.intent, learned_stems(request.intent)):
-            return None
-        second = next((choice.intent for choice in choices[1:] if choice.intent not in SAYS_LITTLE | CHANGING), "help")
-        options = (reading_text(request.intent, request), reading_text(second, request))
-        verb = f"{order.verb!r} is no order that I know" if order.verb else "No change is named there that I know"
-        return question_back(request, f"{verb}; nothing is proposed. Did you mean: {options[0]}? Or: {options[1]}?", options)
-
-    def _asks_back(self, request: QuestionRequest, choices: Sequence[IntentChoice], inventory: NameInventory) -> Answer | None:
-        first, second = choices[0], choices[1] if len(choices) > 1 else IntentChoice("help", 0.0)
-        if first.probability < (SURE if first.intent in SAYS_LITTLE else LEAST):
-            return Answer(NOT_UNDERSTOOD, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=("help",))
-        least = SURE_OF_CHANGE if request.intent in CHANGING else FAIR
-        lonely = request.intent not in CHANGING and second.probability <= first.probability * NEAR
-        if first.probability < least and not lonely:
-            changes = CHANGING if first.probability < SURE else frozenset()
-            offered = [choice.intent for choice in choices if choice.intent not in SAYS_LITTLE | changes]
-            options = tuple(reading_text(intent, request) for intent in offered[:2])
-            if request.intent in CHANGING:
-                return question_back(request, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
-            if words := unknown_words(request.names):
-                text = (
-                    f"Not known: nothing recorded here goes by {words}. The nearest that can be asked: {options[0]}; {options[1]}"
-                )
-                return Answer(text, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=options)
-        return missing_name(request, self._intents[request.intent], inventory)
 
 @cache
 def _by_words() -> WordChooser:

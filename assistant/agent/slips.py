@@ -1,7 +1,8 @@
-"""Slips of the tongue: `drain 7, no wait, 8`, `cancel 4830 - sorry, I meant 4831`, `4830 abbrechen, quatsch, 4831`, 取消4830，不对，4831.
+"""Slips of the tongue: `drain 7, no wait, 8`, `cancel 4830 - sorry, I meant 4831`, 取消4830，不对，4831.
 
-They are mended in the sentence as it was typed, before it is translated: the last name takes the place of the one that it corrects. A
-sentence that takes itself back ends as a hold about what it named. Where it cannot be told what is corrected nothing may be proposed.
+They are mended in the sentence as it was typed, before it is translated: the last name takes the place of the one that it
+corrects. A sentence that takes itself back ends as a hold about what it named. Where it cannot be told what is corrected
+nothing may be proposed.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ _NAME = rf"(?:[a-zA-Z][a-zA-Z_-]*)?\d+(?:-\d+)?(?![\d-]|[a-zA-Z]{{3}}){_UNIT}"
 _TOKEN = re.compile(rf"(?<![A-Za-z\d.-])(?P<noun>{_NOUN})(?P<name>{_NAME})(?![A-Za-z])", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:,|and|und|&|\+|和|跟|与|、)\s*", re.IGNORECASE)
 _TAIL = re.compile(
-    r"(?:[\s.!,。！~]|(?<![A-Za-z])(?:please|pls|instead|i meant?|sorry|rather|then|obviously|of course|lol|bitte|meinte ich|mein(?:e)? ich"
+    r"(?:[\s.!,。！~]|(?<![A-Za-z])(?:please|pls|instead|i meant?|sorry|rather|then|obviously|of course|lol|bitte|meinte ich"
+    r"|mein(?:e)? ich"
     r"|natürlich|stattdessen|war gemeint|gemeint|sorry)|才对|才是|吧|啊|哈|了|的|哦)+$",
     re.IGNORECASE,
 )
 _STRONG = (
     r"no[, ]+(?:wait|sorry|hang on|hold on|no|i mean(?:t)?)|(?:wait|oh|ah|oops|err?|actually|argh|ugh|uh)[, ]+no|nope"
-    r"|(?:scratch|strike|scrap) that|correction|i mean(?:t)?(?: to (?:say|write|type))?|i'?m sorry|sorry|soz|oops|whoops|my (?:bad|mistake)"
+    r"|(?:scratch|strike|scrap) that|correction|i mean(?:t)?(?: to (?:say|write|type))?|i'?m sorry|sorry|soz|oops|whoops"
+    r"|my (?:bad|mistake)"
     r"|typo|wrong (?:one|id|job|node|number)|or rather|make (?:that|it)|not that(?: one)?|mistyped|mistake"
-    r"|nein|nee|ne|nö|quatsch|blödsinn|vertippt|verschrieben|verlesen|falsch|ich mein(?:e|te)?|mein(?:e|te)? ich|meinte|ich wollte sagen"
-    r"|besser gesagt|vielmehr|korrektur|ach (?:nein|ne|nee|quatsch|doch)|doch (?:lieber|besser|eher)|mein fehler|nicht (?:die|den|der|das)"
+    r"|nein|nee|ne|nö|quatsch|blödsinn|vertippt|verschrieben|verlesen|falsch|ich mein(?:e|te)?|mein(?:e|te)? ich|meinte"
+    r"|ich wollte sagen"
+    r"|besser gesagt|vielmehr|korrektur|ach (?:nein|ne|nee|quatsch|doch)|doch (?:lieber|besser|eher)|mein fehler"
+    r"|nicht (?:die|den|der|das)"
 )
 _STRONG_HAN = (
     r"[哦噢喔啊呃额哎诶]?不对(?:不对)?|[哦噢喔啊呃额哎]不(?:是)?|我?(?:说|打|写|看|弄|搞)错了?|错了|我是说|我说的是|我的意思是"
@@ -63,7 +68,8 @@ _HESITATES = r"er+m?|uh+m?|um+|hm+|argh|ugh|äh+m?|[呃额]"
 _PADS = r"damn|well|ok|okay|ah|oh|huh|stop|halt|stopp|also|na|ach|[啊哦噢嗯]|那个"
 """Words between two names that by themselves correct nothing."""
 _LEADS = (
-    r"it'?s|it is|it was|that'?s|that was|should be|the other one|es ist|es war|das ist|das war|den|die|der|das|the|ist|war|nimm|lieber"
+    r"it'?s|it is|it was|that'?s|that was|should be|the other one|es ist|es war|das ist|das war|den|die|der|das|the|ist|war"
+    r"|nimm|lieber"
     r"|gemeint war|gemeint ist|is|was|from|at|to|for|on|ab|von|bei|auf"
 )
 _LEADS_HAN = r"应该是|是|改成|换成|要|应该|从"
@@ -79,17 +85,25 @@ _MARK_ENDS = re.compile(
 )
 _LEAD_ENDS = re.compile(rf"(?:(?<![A-Za-zäöü'])(?:{_LEADS})|(?:{_LEADS_HAN}))$", re.IGNORECASE)
 _BACK = re.compile(
-    r"(?:(?<![A-Za-zäöü'])(?:(?:scratch|scrap|strike|forget|ignore|drop|skip|ditch) (?:that|it|this|all that|what i said|the (?:last|order))"
-    r"|never ?mind(?: that| it)?|(?:don'?t|do not)(?: do (?:it|that))?|better not|rather not|not after all|leave it(?: (?:be|alone|as it is|running))?"
+    r"(?:(?<![A-Za-zäöü'])(?:(?:scratch|scrap|strike|forget|ignore|drop|skip|ditch) (?:that|it|this|all that|what i said"
+    r"|the (?:last|order))"
+    r"|never ?mind(?: that| it)?|(?:don'?t|do not)(?: do (?:it|that))?|better not|rather not|not after all|leave it(?: (?:be"
+    r"|alone|as it is|running))?"
     r"|let it (?:be|run)|i changed my mind|changed my mind|no no(?: no)*|no thanks"
-    r"|(?:(?:lieber|besser|doch|bitte) )+nicht|vergiss (?:es|das)|lass (?:es|das|mal|gut sein|stecken|ihn|die)(?: (?:sein|lieber|doch|bleiben|laufen"
+    r"|(?:(?:lieber|besser|doch|bitte) )+nicht|vergiss (?:es|das)|lass (?:es|das|mal|gut sein|stecken|ihn|die)(?: (?:sein"
+    r"|lieber|doch|bleiben|laufen"
     r"|in ruhe))?|mach(?:s|'s| das| es)? nicht|hat sich erledigt|schon gut|hab(?:e)? mich vertan)"
     r"|算了(?:算了)?|当我没说|别了|先别|不用了|不要了|还是别了|还是算了|作罢|先不(?:了|动了|弄了)?)$",
     re.IGNORECASE,
 )
-_BACK_FIRM = re.compile(r"(?:scra|strike|never|forget|vergiss|i changed|changed|hat sich|算|当我|还是|作罢|别了|不用|不要了)", re.IGNORECASE)
+_BACK_FIRM = re.compile(
+    r"(?:scra|strike|never|forget|vergiss|i changed|changed|hat sich|算|当我|还是|作罢|别了|不用|不要了)", re.IGNORECASE
+)
 _QUESTION = re.compile(r"[?？]\s*$")
-_PARTS = re.compile(rf"(?<![\w'])(?:{_STRONG})(?![\w'])|[,.;!—–-]\s*(?:no|nah|actually|rather|better)\s*[,.;!—–-]|(?:{_STRONG_HAN})[，,。、]?", re.IGNORECASE)
+_PARTS = re.compile(
+    rf"(?<![\w'])(?:{_STRONG})(?![\w'])|[,.;!—–-]\s*(?:no|nah|actually|rather|better)\s*[,.;!—–-]|(?:{_STRONG_HAN})[，,。、]?",
+    re.IGNORECASE,
+)
 MOST_CHARACTERS, MOST_MARKS = 300, 8
 
 
@@ -98,7 +112,7 @@ class _Marks(NamedTuple):
 
     before: str
     strong: bool
-    count: int
+    marks: int
     parted: bool
     """Whether a comma, a dash or dots stand before it."""
     pauses: int
@@ -134,7 +148,7 @@ def bare_correction(sentence: str) -> str:
         first -= 1
     marks = _marks_before(text[: tokens[first].start()])
     meant = _MEANT.search(sentence[len(text) :]) is not None
-    if marks is None or re.search(r"\w", marks.before) or not (marks.strong or meant or (marks.count and marks.parted)):
+    if marks is None or re.search(r"\w", marks.before) or not (marks.strong or meant or (marks.marks and marks.parted)):
         return ""
     names = re.sub(r"\s*(?:和|跟|与|、|&|\+|\bund\b)\s*", " and ", text[tokens[first].start() :])
     lead = "from " if re.search(r"(?:\b(?:from|ab|von)|从)\s*$", text[: tokens[first].start()], re.IGNORECASE) else ""
@@ -176,7 +190,7 @@ def _with_new_name(body: str, stop: str) -> Slip | None:
         if marks is None or not (old := _tokens(marks.before)):
             continue
         ends_with_name = old[-1].end() == len(marks.before)
-        if meant or marks.strong or (marks.count and (marks.parted or (marks.count > 1 and ends_with_name))):
+        if meant or marks.strong or (marks.marks and (marks.parted or (marks.marks > 1 and ends_with_name))):
             return _mended(marks, text[tokens[place].start() :], stop)
         if marks.pauses and marks.parted:
             return Slip(SlipKind.UNCLEAR, body + stop, marks.before)
@@ -256,7 +270,10 @@ def _kind(token: re.Match[str]) -> str:
 
 def _taken_back(body: str) -> Slip | None:
     text = re.sub(
-        r"(?:[\s.!,。！]|(?<![A-Za-z])(?:please|pls|sorry|thanks|then|yet|for now|bitte|danke|erstmal)|吧|了(?<!算了)(?<!别了)|哈)+$", "", body,
+        r"(?:[\s.!,。！]|(?<![A-Za-z])(?:please|pls|sorry|thanks|then|yet|for now|bitte|danke|erstmal)|吧"
+        r"|了(?<!算了)(?<!别了)|哈)+$",
+        "",
+        body,
         flags=re.IGNORECASE,
     )
     match = _BACK.search(text)

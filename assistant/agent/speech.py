@@ -1,7 +1,7 @@
 """How something is said: a hold before a question, an order that somebody else gives, a yes or no to a change named by its thing.
 
-`wait, don't - is 300 even there?` asks, and allows nothing; `bob says to cancel 4830` is bob's word; `refuse the resubmit of 4821` is
-about the approval for it.
+`wait, don't - is 300 even there?` asks, and allows nothing; `bob says to cancel 4830` is bob's word; `refuse the resubmit of
+4821` is about the approval for it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,36 @@ from assistant.agent.words import Names
 
 _HELD_QUESTION = re.compile(
     r"^\W*(?:(?:no|nope|wait|stop|hold on|hang on|ok|okay|oh|ah|hm+|whoa|hey|sorry|actually|please|nein|halt)\b[\s,.!]*)*"
-    r"(?:dont|don't|do not|not yet|not now|hold off|hold it|not so fast|leave it)\b(?: do (?:it|that))?(?: yet| now)?\s*[,.;:!–—-]+\s*(?P<rest>.*\?)\s*$",
+    r"(?:dont|don't|do not|not yet|not now|hold off|hold it|not so fast|leave it)\b(?: do (?:it|that))?(?: yet"
+    r"| now)?\s*[,.;:!–—-]+\s*(?P<rest>.*\?)\s*$",
     re.IGNORECASE | re.DOTALL,
 )
 _WHO = (
-    r"(?:user|somebody|someone|some(?:one)? guy|they|he|she|(?:the|a|my|our|his|her|this) (?:\w+ )?(?:colleague|boss|owner|manager|admin|guy|team|vendor|support|operator"
+    r"(?:user|somebody|someone|some(?:one)? guy|they|he|she|(?:the|a|my|our|his|her|this) (?:\w+ )?(?:colleague|boss|owner"
+    r"|manager|admin|guy|team|vendor|support|operator"
     r"|intern|user|lead|pi|postdoc|researcher)|colleague|people|support|management|word is|rumou?r has it"
-    r"|(?!(?:i|we|you|it|this|that|there|nothing|nobody|something|slurm|scheduler|nightshift|log|logs|kernel|dmesg|policy|playbook|who|what|which|how|why|please|do|does"
+    r"|(?!(?:i|we|you|it|this|that|there|nothing|nobody|something|slurm|scheduler|nightshift|log|logs|kernel|dmesg|policy"
+    r"|playbook|who|what|which|how|why|please|do|does"
     r"|did|is|was|can|could|would|should|will|if|not|never|yes|no|so|and|also|now|the|a|an|my|our)\b)[a-z][a-z]{1,14})"
 )
 _REPORTED = re.compile(
-    rf"^\W*(?:(?:and|so|but|hey|hi|hm+|fyi|ok|well|btw|apparently)\b[\s,]*)*{_WHO}(?: \(?\w+\)?)?\s+(?:just |also |now |apparently |always |already )*"
-    r"(?:says?|said|saying|told (?:me|us)|tells (?:me|us)|wants?|wanted|asks?|asked|thinks?|thought|suggests?|suggested|means?|meant|insists?|claims?|reckons?|recommends?"
-    r"|would like|wrote|writes|pinged me|messaged(?: me)?)\s*,?:?\s+(?:that |me |us |for )*(?:you |we |i |it |someone |somebody )?(?:should |must |need to |have to |ought to |can |to )*"
+    rf"^\W*(?:(?:and|so|but|hey|hi|hm+|fyi|ok|well|btw|apparently)\b[\s,]*)*{_WHO}(?: \(?\w+\)?)?\s+(?:just |also |now "
+    rf"|apparently |always |already )*"
+    r"(?:says?|said|saying|told (?:me|us)|tells (?:me|us)|wants?|wanted|asks?|asked|thinks?|thought|suggests?|suggested"
+    r"|means?|meant|insists?|claims?|reckons?|recommends?"
+    r"|would like|wrote|writes|pinged me|messaged(?: me)?)\s*,?:?\s+(?:that |me |us |for )*(?:you |we |i |it |someone "
+    r"|somebody )?(?:should |must |need to |have to |ought to |can |to )*"
     r"(?:just |simply |please |go ahead and )*(?P<order>.+)$",
     re.IGNORECASE,
 )
 _ANSWERS = re.compile(
-    r"^\W*(?:(?:please|pls|ok|okay|so|then|and|just|no|yes|can you|could you|lets|let's|let us|i want to|i would like to|i'd like to|we should)\b[\s,.]*)*"
-    r"(?P<verb>refuse|deny|reject|decline|disallow|veto|turn down|say no to|no to|approve|allow|permit|grant|accept|ok|okay|sign off(?: on)?|say yes to|confirm|green[- ]?light)\s+"
+    r"^\W*(?:(?:please|pls|ok|okay|so|then|and|just|no|yes|can you|could you|lets|let's|let us|i want to|i would like to"
+    r"|i'd like to|we should)\b[\s,.]*)*"
+    r"(?P<verb>refuse|deny|reject|decline|disallow|veto|turn down|say no to|no to|approve|allow|permit|grant|accept"
+    r"|sign off(?: on)?|say yes to|confirm|green[- ]?light)\s+"
     r"(?:(?:the|that|this|his|her|their|its|a|my|waiting|pending|proposed)\s+)*"
-    r"(?P<what>re-?submi\w*|re-?starts?|re-?run|re-?launch|recovery|cancel\w*|drain(?:ing)?|cordon(?:ing)?|undrain\w*|return|change|request|proposal|approval|one)\b",
+    r"(?P<what>re-?submi\w*|re-?starts?|re-?run|re-?launch|recovery|cancel\w*|drain(?:ing)?|cordon(?:ing)?|undrain\w*|return"
+    r"|change|request|proposal|approval|one)\b",
     re.IGNORECASE,
 )
 _TOOLS = (
@@ -46,8 +55,10 @@ _TOOLS = (
 )
 _GIVES_YES = re.compile(
     r"^\W*(?:(?:ok|okay|so|and|great|good|fine|alright|update|news)\b[\s,:]*)*"
-    r"(?:user|he|she|they|the owner|owner|boss|the boss)\s+(?:just |now |has |have )*(?:says?|said|gave|gives|agrees?|agreed|approves?|approved|confirmed|confirms|is (?:ok|fine|happy|good)"
-    r"(?: with (?:it|that))?|okayed|answered|answers)\s*(?:yes|ok|okay|so|go|fine|it'?s (?:ok|fine)|the (?:ok|go|green light|nod)|it|that|yep)?(?: to (?:it|that))?\s*[,.;:!–—-]+\s*(?P<rest>.+)$",
+    r"(?:user|he|she|they|the owner|owner|boss|the boss)\s+(?:just |now |has |have )*(?:says?|said|gave|gives|agrees?|agreed"
+    r"|approves?|approved|confirmed|confirms|is (?:ok|fine|happy|good)"
+    r"(?: with (?:it|that))?|okayed|answered|answers)\s*(?:yes|ok|okay|so|go|fine|it'?s (?:ok|fine)|the (?:ok|go|green light"
+    r"|nod)|it|that|yep)?(?: to (?:it|that))?\s*[,.;:!–—-]+\s*(?P<rest>.+)$",
     re.IGNORECASE,
 )
 NOTHING_DONE = "Nothing is proposed or changed for it now."
@@ -65,7 +76,11 @@ def reported_order(masked: str) -> str:
     return re.split(r"[,;]", match["order"])[0] if match is not None and not masked.rstrip().endswith("?") else ""
 
 
-_IF = re.compile(r"^\W*(?:(?:and|so|but|ok|okay|please|pls|hey|well|also|then)\b[\s,]*)*(?:if|once|when(?:ever)?|as soon as|in case|should|unless|after|the moment)\b(?! (?:more|again|all|you|u|possible|that|this|necessary|ok)\b)", re.I)
+_IF = re.compile(
+    r"^\W*(?:(?:and|so|but|ok|okay|please|pls|hey|well|also|then)\b[\s,]*)*(?:if|once|when(?:ever)?|as soon as|in case"
+    r"|should|unless|after|the moment)\b(?! (?:more|again|all|you|u|possible|that|this|necessary|ok)\b)",
+    re.I,
+)
 
 
 def conditional_order(masked: str, orders: Callable[[str], bool]) -> tuple[str, str]:
@@ -75,7 +90,11 @@ def conditional_order(masked: str, orders: Callable[[str], bool]) -> tuple[str, 
         masked: The sentence with its names masked.
         orders: Tells whether a text orders a change.
     """
-    if not _IF.match(masked) or masked.rstrip().endswith("?") or re.search(r"\b(?:what|how|would|which|why)\b", masked, re.IGNORECASE):
+    if (
+        not _IF.match(masked)
+        or masked.rstrip().endswith("?")
+        or re.search(r"\b(?:what|how|would|which|why)\b", masked, re.IGNORECASE)
+    ):
         return "", ""
     words = masked.split()
     for place in range(len(words) - 1, 2, -1):

@@ -100,7 +100,7 @@ def certainty(turn: QuestionTurn, text: str) -> str:
 
 
 def certainty_of_hardware(turn: QuestionTurn, text: str) -> str:
-    """Return how sure the diagnosis of the newest failure is that is blamed on the cluster: `how sure are you that it was the gpu`."""
+    """Return how sure the diagnosis is of the newest failure that is blamed on the cluster: `how sure are you it was the gpu`."""
     listed = turn.look("list_incidents", limit=MOST_INCIDENTS)
     row = next((row for row in listed.value or () if row["job"] and category(row["reason"]) == "infrastructure"), None)
     if row is None:

@@ -1,4 +1,4 @@
-"""The first sentence to a question about a change: whether it was made, came through, would do harm; and what failed of what is named.
+"""The first sentence to a question about a change: whether it was made, came through, would do harm; and what failed, where.
 
 A yes needs a record of that change on that very thing; what only waits is said to wait, and what no record can tell is not known.
 """
@@ -42,7 +42,8 @@ def made(turn: QuestionTurn, change: str) -> str:
     if finished:
         row = finished[0]
         undone = ", and was taken back" if row["status"] == "undone" else ""
-        return f"Yes: call {row['call']}, {time_text(row['at'], turn.now)}{undone}: {one_line(row['change'], 120)} (by {row['by']}) {mark}."
+        at = time_text(row["at"], turn.now)
+        return f"Yes: call {row['call']}, {at}{undone}: {one_line(row['change'], 120)} (by {row['by']}) {mark}."
     if change == "recover" and (back := outcome(turn, "")).startswith("Yes"):
         return back
     parked = [row for row in waiting.value if commands.search(row["change"]) and _is_about(turn, row, things)]
@@ -110,7 +111,9 @@ def claimed(turn: QuestionTurn, change: str) -> str:
         if state == JobState.CANCELLED.value:
             return f"Yes: job {job['job']} is cancelled{ended} {mark}."
         word = "still " if state in ("running", "pending") else ""
-        return f"No, not by the scheduler's state: job {job['job']} is {word}{state}{ended} {mark}, and no {name} of it is recorded."
+        return (
+            f"No, not by the scheduler's state: job {job['job']} is {word}{state}{ended} {mark}, and no {name} of it is recorded."
+        )
     if state in ("running", "pending"):
         return f"Yes: job {job['job']} is {state} {mark}."
     return f"No, not as job {job['job']}: it is {state} {mark}; a job that is submitted anew has another number."
@@ -130,7 +133,8 @@ def harm(turn: QuestionTurn, change: str) -> str:
         if planned is None:
             return f"There is nothing to restart: job {job} is {state} {mark}."
         if not planned.error and planned.value["action"] == "fix_and_resubmit":
-            return f"Yes, it would fail again ({title(planned.value['reason'])}): a person must change something first [{planned.number}]."
+            reason = title(planned.value["reason"])
+            return f"Yes, it would fail again ({reason}): a person must change something first [{planned.number}]."
         return f"No, nothing recorded speaks against it: job {job} is {state} {mark}."
     if state == "pending":
         return f"Little: job {job} would leave the queue, it has not started {mark}."
@@ -232,7 +236,8 @@ def device(turn: QuestionTurn, text: str) -> str:
         if devices:
             on = fold(row["nodes_to_blame"]) if row["nodes_to_blame"] else ""
             names = ", ".join(devices[:MOST_DEVICES])
-            return f"The one at PCI {names}{f' of {on}' if on else ''}: incident {row['incident']} ({title(row['reason'])}) names it [{source.number}]."
+            of = f" of {on}" if on else ""
+            return f"The one at PCI {names}{of}: incident {row['incident']} ({title(row['reason'])}) names it [{source.number}]."
     about = fold(sorted(nodes)) if nodes else f"job {job}"
     return f"Not known: no line that proves an incident about {about} names a device [{listed.number}]."
 
@@ -267,7 +272,11 @@ def left_out(turn: QuestionTurn, text: str) -> str:
     for row in waiting.value or ():
         match = re.search(r"--exclude=(\S+)", row["change"])
         if match is not None:
-            turn.about = {"nodes": tuple(node for node in turn.inventory.nodes if node in match[1])} if match[1] in turn.inventory.nodes else {}
+            turn.about = (
+                {"nodes": tuple(node for node in turn.inventory.nodes if node in match[1])}
+                if match[1] in turn.inventory.nodes
+                else {}
+            )
             return f"{match[1]}: approval {row['approval']} keeps away from it: {one_line(row['change'], 140)} [{waiting.number}]."
     return ""
 
@@ -278,7 +287,9 @@ def how_back(turn: QuestionTurn, text: str) -> str:
     waiting, planned = turn.look("list_approvals"), turn.look("plan_recovery", job=job)
     for row in waiting.value or ():
         if row["tool"] == "resubmit_job" and _is_about(turn, row, frozenset({job})):
-            return f"As approval {row['approval']} has it, which waits for a yes: {one_line(row['change'], 160)} [{waiting.number}]."
+            return (
+                f"As approval {row['approval']} has it, which waits for a yes: {one_line(row['change'], 160)} [{waiting.number}]."
+            )
     if planned.error or planned.value["action"] == "fix_and_resubmit":
         return ""
     choice = turn.look("choose_checkpoint", job=job)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from assistant.agent.answer import AnswerKind, AnswerSource, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.waiting import about_waiting
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
+from assistant.agent.waiting import about_waiting
 from assistant.nodeset import fold
 from assistant.overall_state import (
     FIRST_STEPS,

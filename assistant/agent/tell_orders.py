@@ -30,7 +30,9 @@ def order_told(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     yield from _forbidden(turn, reading) if reading.kind is OrderKind.HOLD else _unserved(turn, reading)
 
 
-_OWNED = re.compile(r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b")
+_OWNED = re.compile(
+    r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b"
+)
 
 
 def _object_text(turn: QuestionTurn) -> str:
@@ -107,7 +109,8 @@ def _about(turn: QuestionTurn, waiting: AnswerSource) -> list[Mapping[str, Any]]
 def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
     """Tell that an order of somebody else is none, and how what it names stands."""
     object_text = _object_text(turn)
-    yield f"That is what somebody else says, and no order of yours: nothing is proposed{f' for {object_text}' if object_text else ''}."
+    for_it = f" for {object_text}" if object_text else ""
+    yield f"That is what somebody else says, and no order of yours: nothing is proposed{for_it}."
     yield from _things_told(turn)
     yield "To order it, say it as your own words."
 

@@ -1,4 +1,4 @@
-"""How people speak at night: what a slip is corrected to, what holds a change off, which numbers are nodes, and what a question asks."""
+"""How people speak at night: what a slip is corrected to, what holds a change off, which numbers are nodes, what is asked."""
 
 from __future__ import annotations
 

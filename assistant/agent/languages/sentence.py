@@ -206,7 +206,7 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
 
 
 def _only_remarks(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> bool:
-    """Tell whether each clause with an unknown word stands behind the order and only tells something: no name, no negation, no if."""
+    """Tell whether each clause with an unknown word stands behind the order and only tells something, without name or negation."""
     first = next((place for place, clause in enumerate(arranged) if _orders(clause)), len(arranged))
     return all(
         place > first and clause.mood is Mood.STATEMENT and not clause.changes and not any(unit.tag in _NO_REMARK for unit in part)
@@ -222,7 +222,16 @@ def _is_whole_remark(units: Sequence[SentenceUnit]) -> bool:
 
 
 _NO_REMARK = frozenset(
-    {WordTag.NAME, WordTag.NEGATION, WordTag.CONJUNCTION, WordTag.TIME, WordTag.ORDER, WordTag.PREPOSITION, WordTag.AFTER, WordTag.QUESTION}
+    {
+        WordTag.NAME,
+        WordTag.NEGATION,
+        WordTag.CONJUNCTION,
+        WordTag.TIME,
+        WordTag.ORDER,
+        WordTag.PREPOSITION,
+        WordTag.AFTER,
+        WordTag.QUESTION,
+    }
     | {WordTag.REPLY, WordTag.NUMBER, WordTag.POLITE}
 )
 """What a clause may not hold that is no more than a remark."""
