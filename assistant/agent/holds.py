@@ -61,6 +61,8 @@ _HOLDS = tuple(
         r"\b(?:in the long run|at some point|some ?day|some ?time|eventually|one of these days|next time|not tonight"
         r"|not today|not this (?:week|shift|month))\b"
         r"(?!.*\?)(?=.*)|(?<=\w )\b(?:not tonight|not today)\b",
+        r"\{(?:job|node)\} (?:can|could|should|must|may|has to|have to|will have to|would have to) wait\b",
+        r"\bkeep (?:the |job |node )*(?:\{(?:job|node)\}|it|that) (?:alive|going|up|running|in peace|safe|untouched)\b",
         r"^(?:\W|\b(?:good|ok|okay|fine|alright|right|well|then|so|yes|no)\b)*(?:then |so )?(?:do not|not then"
         r"|better not)(?: (?:then|do (?:it|that)|bother))?\W*$",
     )

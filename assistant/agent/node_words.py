@@ -22,7 +22,9 @@ _SHORT_NODE = re.compile(
 """`drain 11`, `12 too?`: the number is that of a node where nothing else has it."""
 
 
-_NODE_VERB = r"(?:un-?)?(?:drain|cordon)(?:ed|ing)?|isolate|quarantine|fence|offline|bench|sideline"
+_NODE_VERB = (
+    r"(?:un-?)?(?:drain|cordon)(?:ed|ing)?|isolate|quarantine|fence|offline|bench|sideline|resume|reopen|reinstate|uncordon"
+)
 _JOIN = r"\s*(?:,\s*(?:and\s+)?|\band\b|&|\+)\s*(?:nodes?\s+)?"
 _SPAN_WORD = r"\s*(?:-|–|\.\.|\bto\b|\bthru\b|\bthrough\b)\s*(?:nodes?\s+)?"
 _APART = r"(?!\d|,?\s+(?:but\s+)?(?:not|no|nope|excluded|excepted|except)[\s.!]*$|,?\s+(?:stays?|remains?|is spared|bleibt)\b)"

@@ -88,7 +88,7 @@ _OUT = re.compile(r"\b(?:out|aside|offline|down|away)\b", re.IGNORECASE)
 _ONE_ORDER = re.compile(r"\b(?:or|nor|neither)\b", re.IGNORECASE)
 _REPLACED = re.compile(
     r"^(?P<lead>.*?)\b(?:do not|don'?t|not|never)\s+(?P<verb>[a-z-]+)\s+(?P<old>[^,;]+?)\s*(?:,\s*|\s+)"
-    r"(?:but|rather)\s+(?:rather\s+|instead\s+)?(?P<new>[^,;]+)$",
+    r"(?:but|rather|only|just)\s+(?:rather\s+|instead\s+|only\s+|just\s+)?(?P<new>[^,;]+)$",
     re.IGNORECASE,
 )
 
@@ -235,13 +235,22 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     if not names_in(spared) and not spared.users and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
-    if holds[0] < first and not (
-        _FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]])
+    apart = len(pieces) == 2 and _speaks_of_two(readings[holds[0]], readings[first])
+    if (
+        holds[0] < first
+        and not apart
+        and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]]))
     ):
         # `do not cancel 4830, restart 4821, ...` may go on to forbid
         return None
     order = ", ".join(piece for place, piece in enumerate(pieces) if place not in holds)
     return _checked(order, spared, read)
+
+
+def _speaks_of_two(held: tuple[Names, OrderReading], ordered: tuple[Names, OrderReading]) -> bool:
+    """Tell whether `do not kill 4830, kill 4831` forbids and orders: one change of two things, or one thing that is not touched."""
+    same = held[1].change == ordered[1].change or held[1].verb in verbs().kinds["touch"]
+    return same and bool(names_in(ordered[0])) and not names_in(held[0]) & names_in(ordered[0])
 
 
 def order_beside(words: str, read: Reader) -> str:
@@ -344,6 +353,32 @@ def ordered_names(words: str, names: Names, change: str, read: Reader) -> Names 
         if len(objects) != 1:
             return None
     return replace(names, jobs=objects) if of_jobs else replace(names, nodes=objects)
+
+
+_JOINED = re.compile(
+    r"(?:\{(?:job|node|number|span|q)\}|[\s,&+/;]|\b(?:and|also|plus|then|both|as well as|as well|too|job|jobs|run|runs|node"
+    r"|nodes|the|please|pls|of|user(?:'s)?|for|to|until|till)\b)*",
+    re.IGNORECASE,
+)
+
+
+def joined_plainly(names: Names, change: str) -> bool:
+    """Tell whether nothing stands between the things of an order that may set them against one another: `in favour of`, `oops`.
+
+    Args:
+        names: Of the order.
+        change: Its intent.
+    """
+    slots = [
+        match.span()
+        for match in re.finditer(r"\{(?:job|number)\}" if change in ("cancel", "recover") else r"\{node\}", names.masked)
+    ]
+    if len(slots) < 2:
+        return True
+    family = verbs().change[change][0]
+    between = names.masked[slots[0][1] : slots[-1][0]]
+    plain = " ".join(word for word in between.split() if base_of(word.lower()) not in family)
+    return _JOINED.fullmatch(plain) is not None
 
 
 def orders_besides(words: str, change: str, read: Reader) -> list[str]:

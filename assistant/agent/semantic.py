@@ -55,6 +55,7 @@ from assistant.agent.scope import (
     Reader,
     about_spared,
     excepted_names,
+    joined_plainly,
     order_beside,
     order_scope,
     ordered_names,
@@ -87,6 +88,7 @@ POINTERS = frozenset("it that this them they these those one him her there".spli
 ELSEWHERE = "elsewhere"
 """Intent of a question about another place; how it was read says nothing more then."""
 KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
+WHICH = "Which is meant: {}? Nothing is proposed; name what is meant alone, or with and."
 REPORTED = "That is what somebody else says: nothing is proposed. To order it, say it as your own words."
 NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
@@ -340,11 +342,13 @@ class SemanticAgent:
             ordered = ordered_names(words, names, order.change, read)
             if ordered is None:
                 objects = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
-                which = question_back(
-                    QuestionRequest(order.change, words, names), f"Which is meant: {objects}? Nothing is proposed.", ()
-                )
+                which = question_back(QuestionRequest(order.change, words, names), WHICH.format(objects), ())
                 self.state = replace(self.state, pending=order.change, options=())
                 return which
+            several = names.jobs if order.change in ("cancel", "recover") else names.nodes
+            if len(several) > 1 and ordered == names and not joined_plainly(names, order.change):
+                which = f'Which is meant: {", ".join(several)}? Nothing is proposed; name what is meant alone, or with "and".'
+                return question_back(QuestionRequest(order.change, words, names), which, ())
             names = ordered
         names = without(names, spared) if spared is not None else names
         excepted = excepted_names(words, read) if spared is None else None

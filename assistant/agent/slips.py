@@ -43,7 +43,7 @@ _NAME = rf"(?:[a-zA-Z][a-zA-Z_-]*)?\d+(?:-\d+)?(?![\d-]|[a-zA-Z]{{3}}){_UNIT}"
 _TOKEN = re.compile(rf"(?<![A-Za-z\d.-])(?P<noun>{_NOUN})(?P<name>{_NAME})(?![A-Za-z])", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:,|and|und|&|\+|和|跟|与|、)\s*", re.IGNORECASE)
 _TAIL = re.compile(
-    r"(?:[\s.!,。！~]|(?<![A-Za-z])(?:please|pls|instead|i meant?|sorry|rather|then|obviously|of course|lol|bitte|meinte ich"
+    r"(?:[\s.!,。！~)）]|(?<![A-Za-z])(?:please|pls|instead|i meant?|sorry|rather|then|obviously|of course|lol|bitte|meinte ich"
     r"|mein(?:e)? ich"
     r"|natürlich|stattdessen|war gemeint|gemeint|sorry)|才对|才是|吧|啊|哈|了|的|哦)+$",
     re.IGNORECASE,
@@ -51,7 +51,7 @@ _TAIL = re.compile(
 _STRONG = (
     r"no[, ]+(?:wait|sorry|hang on|hold on|no|i mean(?:t)?)|(?:wait|oh|ah|oops|err?|actually|argh|ugh|uh)[, ]+no|nope"
     r"|(?:scratch|strike|scrap) that|correction|i mean(?:t)?(?: to (?:say|write|type))?|i'?m sorry|sorry|soz|oops|whoops"
-    r"|my (?:bad|mistake)"
+    r"|my (?:bad|mistake)|pardon(?: me)?|ups|hoppla"
     r"|typo|wrong (?:one|id|job|node|number)|or rather|make (?:that|it)|not that(?: one)?|mistyped|mistake"
     r"|nein|nee|ne|nö|quatsch|blödsinn|vertippt|verschrieben|verlesen|falsch|ich mein(?:e|te)?|mein(?:e|te)? ich|meinte"
     r"|ich wollte sagen"
@@ -60,12 +60,12 @@ _STRONG = (
 )
 _STRONG_HAN = (
     r"[哦噢喔啊呃额哎诶]?不对(?:不对)?|[哦噢喔啊呃额哎]不(?:是)?|我?(?:说|打|写|看|弄|搞)错了?|错了|我是说|我说的是|我的意思是"
-    r"|更正|纠正|抱歉|口误|手滑|笔误"
+    r"|更正|纠正|抱歉|口误|手滑|笔误|\*"
 )
 _WEAK = r"no|on second thoughts?|wait|hold on|hang on|actually|rather|better|instead|nah|warte|moment|momentchen|doch|lieber"
 _WEAK_HAN = r"不是(?=[\s,，。])|不(?=[\s,，。])|不是$|不$|等等|等下|等一下"
 _HESITATES = r"er+m?|uh+m?|um+|hm+|argh|ugh|äh+m?|[呃额]"
-_PADS = r"damn|well|ok|okay|ah|oh|huh|stop|halt|stopp|also|na|ach|[啊哦噢嗯]|那个"
+_PADS = r"damn|dammit|shit|fuck|crap|ah shit|well|ok|okay|ah|oh|huh|stop|halt|stopp|also|na|ach|[啊哦噢嗯]|那个"
 """Words between two names that by themselves correct nothing."""
 _LEADS = (
     r"it'?s|it is|it was|that'?s|that was|should be|the other one|es ist|es war|das ist|das war|den|die|der|das|the|ist|war"
@@ -76,7 +76,7 @@ _LEADS_HAN = r"应该是|是|改成|换成|要|应该|从"
 _ALONE = r"just|only|nur|bloß"
 _ALONE_HAN = r"只(?:要|有|是)?"
 _ALONE_ENDS = re.compile(rf"(?:(?<![A-Za-zäöü'])(?:{_ALONE})|(?:{_ALONE_HAN}))$", re.IGNORECASE)
-_SPACE = r"[\s,.;:!—–…，。；：！、-]"
+_SPACE = r"[\s,.;:!()—–…，。；：！、（）-]"
 _MARK_ENDS = re.compile(
     rf"(?:(?:^|(?<![A-Za-zäöü']))(?P<strong>{_STRONG})|(?P<strong_han>{_STRONG_HAN})|(?:^|(?<![A-Za-zäöü']))(?P<weak>{_WEAK})"
     rf"|(?P<weak_han>{_WEAK_HAN})|(?:(?:^|(?<![A-Za-zäöü']))(?P<pause>{_HESITATES}))"
@@ -209,13 +209,14 @@ def _marks_before(text: str) -> _Marks | None:
         match = _MARK_ENDS.search(stripped)
         lead_match = None if match or count or pauses else _LEAD_ENDS.search(stripped)
         only_match = None if match or lead_match else _ALONE_ENDS.search(stripped)
-        parted = re.search(r"[,.;:!—–…，。；：！、-]", gap) is not None
+        parted = re.search(r"[,.;:!()—–…，。；：！、（）-]", gap) is not None
         remainder = stripped
         if match is not None:
             if match["weak_han"] in ("不是", "不") and not gap:
                 return None
             pauses, pads = pauses + bool(match["pause"]), pads + bool(match["pad"])
-            count += not (match["pause"] or match["pad"])
+            stops = bool(match["pad"]) and parted and match["pad"].lower() in ("stop", "halt", "stopp")  # `halt, 14`, not `stop 14`
+            count += stops or not (match["pause"] or match["pad"])
             strong = strong or bool(match["strong"] or match["strong_han"])
             remainder = stripped[: match.start()]
         elif lead_match is not None:

@@ -17,7 +17,7 @@ from assistant.agent.languages.source_phrases import did_you, plain_source
 from assistant.agent.orders import OrderKind, OrderReading, read_order
 from assistant.agent.phrasing import plain_words
 from assistant.agent.plain_english import plain_text, renounced
-from assistant.agent.scope import names_in, order_scope, without
+from assistant.agent.scope import joined_plainly, names_in, order_scope, without
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.slips import SlipKind, bare_correction, read_slip
 from assistant.agent.speech import conditional_order, held_question, reported_order
@@ -101,6 +101,15 @@ def test_what_a_list_leaves_out_is_not_ordered(case: dict[str, Any]) -> None:
     assert list(scope.spared.users) == case.get("users", [])
     assert names_in(without(read_names(scope.order, KNOWN), scope.spared)) == set(case["order"])
     assert scope.many == case.get("many", "")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "joined"), [*((line, True) for line in lines("joined")), *((line, False) for line in lines("not_joined"))]
+)
+def test_several_things_are_taken_only_where_nothing_sets_them_apart(sentence: str, *, joined: bool) -> None:
+    names, order = read(sentence)
+    assert order.kind is OrderKind.SERVED
+    assert joined_plainly(names, order.change) is joined
 
 
 @pytest.mark.parametrize("case", DATA["plain"], ids=of)
