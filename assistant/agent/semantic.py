@@ -347,8 +347,7 @@ class SemanticAgent:
                 return which
             several = names.jobs if order.change in ("cancel", "recover") else names.nodes
             if len(several) > 1 and ordered == names and not joined_plainly(names, order.change):
-                which = f'Which is meant: {", ".join(several)}? Nothing is proposed; name what is meant alone, or with "and".'
-                return question_back(QuestionRequest(order.change, words, names), which, ())
+                return question_back(QuestionRequest(order.change, words, names), WHICH.format(", ".join(several)), ())
             names = ordered
         names = without(names, spared) if spared is not None else names
         excepted = excepted_names(words, read) if spared is None else None
