@@ -142,7 +142,8 @@ _SHOULD = re.compile(
 )
 _NO_COUNSEL = re.compile(r"^\W*(?:\w+ ){0,2}(?:how|what|where|when|which|why)\b|\b(?:something|anything)\b")
 _WHAT_IF = re.compile(
-    rf"\b(?:what (?:would |will |is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
+    rf"\b(?:what(?:'s|s| is)? the worst (?:that )?(?:can |could )?(?:happens?)|what (?:would |will "
+    rf"|is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
     rf"|what follows|consequences?"
     rf"|(?:the )?effect|what does it (?:mean|cost)|what becomes)\b.*?\b(?P<verb>{_CHANGE})(?:l?ing|ing|ed|s)?\b"
 )
@@ -407,6 +408,8 @@ def _weighed(question: _Question) -> AspectReading | None:
         if aspect == "should" and question.says(_NO_COUNSEL):
             continue
         change = next(name for name, verb in VERBS.items() if re.match(rf"(?:{verb})(?!\w)", match["verb"]))
+        if change in ("approve", "deny") and re.match(r"(?:can|may|could)\b", match.group()):
+            continue
         if change in ("approve", "deny"):
             return _reading(question, f"{aspect}:{change}", "approvals")
         if change in ("cordon", "uncordon") and question.of_node:

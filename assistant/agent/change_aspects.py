@@ -211,6 +211,17 @@ def _harm(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | 
     return _weighed("harm", text[match.end() :], text, names, dialogue)
 
 
+_SAFE = re.compile(
+    r"\b(?:is|would|will) it (?:be )?(?:\w+ )?(?:ok|okay|safe|fine|alright|all right|harmless) (?:to|if (?:i|we|you))\b"
+)
+
+
+def _safe(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
+    match = _SAFE.search(text)
+    reading = _weighed("safe", text[match.end() :], text, names, dialogue) if match is not None else None
+    return reading if reading is not None and reading[0] == "safe:cordon" else None
+
+
 def _if_i(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
     match = _IF_I.search(text)
     if match is None or not re.search(r"\bwhat\b|\bhow (?:bad|much)\b|\bwould\b|\bwill\b", text[match.end("verb") :]):
@@ -231,8 +242,8 @@ def _weighed(aspect: str, said: str, text: str, names: Names, dialogue: Dialogue
 _HELPS = re.compile(
     r"\b(?:does|would|will|did|is|can) (?:that|it|this)(?: even| really| actually)? (?:help|do any(?:thing| good)"
     r"|make (?:any )?sense|be? ?(?:of )?any (?:use|help|good)"
-    r"|worth it|any (?:use|good)|pay off|bring anything|change anything|fix (?:it|that|anything)|solve (?:it|that"
-    r"|anything))\b|\bany (?:point|use|sense) in\b"
+    r"|worth it|any (?:use|good)|pay off|bring (?:us )?(?:anything|something|much)|change anything"
+    r"|(?:fix|solve) (?:it|that|anything))\b|\bany (?:point|use|sense) in\b"
 )
 
 
@@ -302,4 +313,4 @@ def _how_back(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Readin
     return "how_back", "plan", names
 
 
-_RULES = (_worked, _made, _claimed, _harm, _helps, _if_i, _was_it, _owners, _where, _device, _figure, _left_out, _how_back)
+_RULES = (_worked, _made, _claimed, _harm, _safe, _helps, _if_i, _was_it, _owners, _where, _device, _figure, _left_out, _how_back)

@@ -64,7 +64,8 @@ def upper(text: str) -> str:
 _MAY_USE = re.compile(
     r"\b(?:can|could|may|might|shall|should|is it (?:safe|ok|fine|possible) to|(?:safe|ok|free|good) to|able to"
     r"|allowed to) (?:i |we |it |one |you |they |be |anybody |a job )*"
-    r"(?:still |again |already |now |safely |really |be )*(?:use[d]?|get|have|take|run (?:\w+ )?on|submit (?:\w+ )?(?:on|to)"
+    r"(?:still |again |already |now |safely |really |be )*(?:re-?use[d]?|use[d]?|get|have|take|run (?:\w+ )?on"
+    r"|submit (?:\w+ )?(?:on|to)"
     r"|schedule|book|rely on|trust)\b"
 )
 

@@ -12,11 +12,12 @@ _RANGE = re.compile(r"\b([A-Za-z][A-Za-z_-]*)(\d{1,6})\s?(?:-|–|\.\.)\s?(?:\1)
 """`node05-08`, as people write `node[05-08]`."""
 _SHORT_NODE = re.compile(
     r"(?:(?<![^\s,])(?:(?:un)?drain|(?:un)?cordon|isolate|fence|release|check|probe|test|drained|cordoned|isolated)\s+(?:the\s+)?"
-    r"|(?<![^\s,])(?:is|was|and|the|about|touch(?:ed)?|how(?:'s| is|s)|what(?:'s| is|s)?(?: (?:up|wrong|going on"
+    r"|(?<![^\s,])(?:is|was|has|have|and|the|about|touch(?:ed)?|how(?:'s| is|s)|what(?:'s| is|s)?(?: (?:up|wrong|going on"
     r"|the (?:matter|deal|story)))? with)\s+(?:the\s+)?"
     r"|^\W*)(?P<number>\d{1,2})"
     r"(?=\W*$|[?!]|[,.]\s|\s+(?:too|also|as well|again|now|pls|please|out|down|dead|gone|back|up|ok|okay|fine|healthy|bad|broken"
-    r"|drained|cordoned|for|until|till|since|is|was|already|yet|just|right|tonight|today|and \d{1,2}(?=\W*$))\b)",
+    r"|drained|cordoned|for|until|till|since|is|was|been|free|idle|busy|used|usable|available|occupied|already|yet|just"
+    r"|right|tonight|today|and \d{1,2}(?=\W*$))\b)",
     re.IGNORECASE,
 )
 """`drain 11`, `12 too?`: the number is that of a node where nothing else has it."""

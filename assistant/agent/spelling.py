@@ -71,7 +71,8 @@ class Spelling:
 _CONTRACTED = frozenset(
     """
     wasnt isnt arent werent dont doesnt didnt wont wouldnt shouldnt couldnt cant hasnt havent hadnt mustnt neednt aint youd youve
-    youre     theyre theyd theyve weve whats whos hows wheres whens thats theres shes gonna wanna gotta lemme gimme dunno
+    youre     theyre theyd theyve weve whats whos hows wheres whens thats theres shes gonna
+    wanna gotta lemme gimme dunno reuse reused
     """.split()
 )
 """Contractions as they are typed in haste: words of their own, and no slips of others."""

@@ -143,6 +143,15 @@ def harm(turn: QuestionTurn, change: str) -> str:
     return f"Yes, as far as it goes: job {job} is running {mark}, and it would end."
 
 
+def safe(turn: QuestionTurn, change: str) -> str:
+    """Return whether a change may well be made: the other way round of what harm it would do."""
+    text = harm(turn, change)
+    for word, turned in (("No", "Yes"), ("Yes", "No")):
+        if re.match(rf"{word}[:,]", text):
+            return turned + text[len(word) :]
+    return text
+
+
 def _harm_of_node(turn: QuestionTurn, change: str) -> str:
     listed = turn.look("node_states", nodes=list(turn.request.nodes))
     if listed.error or len(listed.value) != 1:
@@ -309,5 +318,5 @@ CHANGE_ASPECTS: Mapping[str, Told] = {
     "left_out": left_out,
     "how_back": how_back,
 }
-WEIGHED_CHANGES: Mapping[str, Told] = {"made": made, "claimed": claimed, "harm": harm}
+WEIGHED_CHANGES: Mapping[str, Told] = {"made": made, "claimed": claimed, "harm": harm, "safe": safe}
 """Aspects with a change behind a colon."""

@@ -37,7 +37,7 @@ _DONE = {
 _VERBS = "|".join(f"(?P<{verb}>{words})" for verb, words in _DONE.items())
 _DID_YOU = (
     re.compile(
-        rf"^(?:(?P<before>.*)[，,。；;\s])?(?:这|那|它)?是你(?:们)?(?:自己)?(?:把)?(?P<what>(?:{_NAME})?)(?:给)?(?:{_VERBS})(?:了|过|掉)*的?[吗么嘛吧]?[？?]?$"
+        rf"^(?:(?P<before>.*)[，,。；;\s])?(?:这|那|它|(?P<lead>{_NAME}))?是你(?:们)?(?:自己)?(?:把)?(?P<what>(?:{_NAME})?)(?:给)?(?:{_VERBS})(?:了|过|掉)*的?[吗么嘛吧]?[？?]?$"
     ),
     re.compile(
         rf"^(?:(?P<before>.*)[，,。；;\s])?你(?:们)?(?:刚才|刚刚|刚|已经|有没有|是不是|今晚|之前|后来|到底|真的"
@@ -45,6 +45,11 @@ _DID_YOU = (
         rf"(?:{_VERBS})(?:了|过|掉)*(?P<more>(?:{_NAME})?)(?:了|没有|没)*[吗么嘛没][？?]?$"
     ),
 )
+_RISKY = re.compile(
+    rf"^(?:现在|今晚|如果)?(?:把)?(?P<what>(?:{_NAME})?)(?:给)?(?:{_VERBS})(?:掉|了)?(?P<more>(?:{_NAME})?)"
+    r"(?:的话)?(?:会不会|会|有没有|有|是否)?(?:有|很|太)?(?:风险|危险|问题|影响|坏处|害处)(?:吗|么|嘛|没有)?[？?]?$"
+)
+"""取消4830有风险吗: what harm a change would do."""
 _QUOTED = re.compile(r"[“\"「『]([^”\"」』]{1,120})[”\"」』]")
 _CHINESE = (
     *_CHINESE,
@@ -61,11 +66,16 @@ _CHINESE = (
 def did_you(sentence: str) -> str:
     """Return `did you drain node12?` for 是你把node12排空的吗: who did it is asked for, and nothing is ordered; else nothing."""
     match = next(filter(None, (pattern.match(sentence.strip()) for pattern in _DID_YOU)), None)
+    if match is None and (risky := _RISKY.match(sentence.strip())) is not None:
+        named = risky["what"] or risky["more"]
+        verb = next(name for name in _DONE if risky[name])
+        plain = f"put {named} back" if verb == "undrain" else f"{verb} {named}"
+        return f"is it risky to {plain}?" if named else ""
     if match is None:
         return ""
     groups = match.groupdict()
     verb = next(name for name in _DONE if groups[name])
-    what = groups["what"] or groups.get("more") or "it"
+    what = groups["what"] or groups.get("more") or groups.get("lead") or "it"
     quoted = _QUOTED.search(groups["before"] or "")
     named = re.findall(_NAME, _QUOTED.sub(" ", groups["before"] or ""))
     what = named[-1] if what == "it" and len(named) == 1 else what
