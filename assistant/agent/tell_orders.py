@@ -31,7 +31,11 @@ def order_told(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
 
 
 _OWNED = re.compile(
-    r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b|\b(?:jobs?|runs?|stuff|things?|everything|all|anything) of user\b"
+    r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b"
+    r"|\b(?:jobs?|runs?|stuff|things?|everything|all|anything) of user\b"
+)
+
+
 )
 
 
