@@ -36,9 +36,6 @@ _OWNED = re.compile(
 )
 
 
-)
-
-
 def _object_text(turn: QuestionTurn) -> str:
     """Return what the order is about, in words; empty where nothing is named."""
     request = turn.request
