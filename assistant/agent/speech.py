@@ -79,7 +79,8 @@ def reported_order(masked: str) -> str:
 _IF = re.compile(
     r"^\W*(?:(?:and|so|but|ok|okay|please|pls|hey|well|also|then)\b[\s,]*)*"
     r"(?:if|once|when(?:ever)?|as soon as|in case|unless|after|the moment|should(?= \{| the | it ))\b"
-    r"(?! (?:more|again|all|i|we|you|u|one|possible|that|this|necessary|ok|did|do|does|is|are|was|were|will|has|have|had|can|could)\b)",
+    r"(?! (?:more|again|all|i|we|you|u|one|possible|that|this|necessary|ok|did|do|does|is|are|was|were"
+    r"|will|has|have|had|can|could)\b)",
     re.IGNORECASE,
 )
 
