@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from assistant.agent.change_aspects import change_aspect
 from assistant.agent.chooser import spelling
 from assistant.agent.dialogue import Dialogue
 from assistant.agent.forms import QuestionForm, form_of
+from assistant.agent.plain_english import plain_text
 from assistant.agent.pointers import PRECEDING
 from assistant.agent.words import NameInventory, Names
 
@@ -28,7 +30,8 @@ class AspectReading(NamedTuple):
 
 
 OURS = (
-    r"hardware|hw|gpus?|cards?|nodes?|\{nd\}|machines?|hosts?|infra(?:structure)?|cluster(?:'s)?|platform|system|ours?|us|we|driver"
+    r"hardware|hw|gpus?|cards?|nodes?|\{nd\}|machines?|hosts?|infra(?:structure)?|cluster(?:'s)?|platform|system|ours?|us|we"
+    r"|driver"
 )
 """Words by which a failure is the cluster's."""
 THEIRS = (
@@ -111,7 +114,9 @@ _LOST = re.compile(
     r"|\b(?:lost|lose)\b.*\b(?:steps?|work|progress|iterations?)\b"
 )
 _OUTCOME = re.compile(
-    r"\b(?:recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
+    r"\b(?:(?:get|got|gotten|getting|going|run|running|start|started|pick(?:ed)? up|restarted|relaunched|resubmitted"
+    r"|up) (?:going )?again|get going|got going"
+    r"|recover(?:ed|s)?|(?:come|came|comes|got|get|gotten|brought|is|be) back(?! in(?:to)? service)|back (?:up"
     r"|again|on its feet|on track|now|yet|already|online)|back(?=\W*$)"
     r"|fixed|solved|resolved|sorted(?: out)?|healed|repaired|taken care of|up again|running again|dealt with"
     r"|work(?:ed)? out|in order again)\b"
@@ -127,14 +132,18 @@ _BY_HAND = re.compile(
     r"|which person|on purpose)\b"
 )
 _SHOULD = re.compile(
-    rf"(?:\b(?:should|shall|ought|must|do) (?:i|we)(?: really| better| have to| need to| to| now| just)*"
+    rf"(?:\b(?:should|shall|ought|must|do)(?: not|n't|nt)? (?:i|we)(?: not| really| better| have to| need to| to| now| just)*"
+    rf"|\b(?:do|would|do not|don't|dont|wouldn't)? ?(?:you )?(?:not )?(?:think|say|reckon|agree) (?:that )?(?:i"
+    rf"|we) (?:should|ought to|better|had better|need to)"
+    rf"(?: not| really| better| just)*|\b(?:can|may|could) (?:i|we)(?: now| already| safely| just| please)*"
     rf"|\b(?:is it|would it be) (?:\w+ )?(?:safe|ok|okay|wise|worth(?:while)?|smart|good|right|necessary|an idea|idea"
     rf"|sensible)(?: to| if (?:i|we))?"
     rf"|\bdoes it make sense to|\b(?:better|time) to|\bworth) (?:\w+ )?(?P<verb>{_CHANGE})(?:l?ing|ing)?\b"
 )
 _NO_COUNSEL = re.compile(r"^\W*(?:\w+ ){0,2}(?:how|what|where|when|which|why)\b|\b(?:something|anything)\b")
 _WHAT_IF = re.compile(
-    rf"\b(?:what (?:would |will |is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
+    rf"\b(?:what(?:'s|s| is)? the worst (?:that )?(?:can |could )?(?:happens?)|what (?:would |will "
+    rf"|is going to )?(?:happens?|change)|what if|what (?:do|would|will) (?:i|we) lose"
     rf"|what follows|consequences?"
     rf"|(?:the )?effect|what does it (?:mean|cost)|what becomes)\b.*?\b(?P<verb>{_CHANGE})(?:l?ing|ing|ed|s)?\b"
 )
@@ -152,13 +161,15 @@ _TO_DO = re.compile(
 )
 _REST_WORDS = re.compile(r"\b(?:rest|others|other ones|remaining)\b")
 _SAME_CAUSE = re.compile(
-    r"\bsame (?:root ?)?(?:cause|reason|problem|issue|thing|error|failure|fault|bug|culprit|story|root)\b|\brelated\b|\bconnected\b"
+    r"\bsame (?:root ?)?(?:cause|reason|problem|issue|thing|error|failure|fault|bug|culprit|story|root)\b|\brelated\b"
+    r"|\bconnected\b"
     r"|\bcommon (?:cause|reason|root)\b|\b(?:one|a single) (?:root )?cause\b|\bhang together\b"
 )
 _BEFORE = re.compile(r"\b(?:before|earlier|already|previously|ever|again|last (?:week|month|time)|in the past)\b")
 _SAME_DEVICE = re.compile(r"\bsame (?:gpu|card|device|slot|pci|dimm|node|machine|hardware|box|host|chip|one)\b")
 _WHICH_OF = re.compile(
-    r"\b(?:which|what|who)(?: one)?s?\b.*\b(?:was|were|is|are|had|has|failed|died|did|due|because|caused?|went|broke)\b|^\W*which\b"
+    r"\b(?:which|what|who)(?: one)?s?\b.*\b(?:was|were|is|are|had|has|failed|died|did|due|because|caused?|went|broke)\b"
+    r"|^\W*which\b"
 )
 _TWO_SIDES = re.compile(rf"\b(?:{OURS})\b[^?]*\bor\b[^?]*\b(?:{THEIRS})\b|\b(?:{THEIRS})\b[^?]*\bor\b[^?]*\b(?:{OURS})\b")
 _ONE_SIDE = re.compile(
@@ -217,7 +228,7 @@ class _Question(NamedTuple):
 
 def read_aspect(names: Names, dialogue: Dialogue, inventory: NameInventory) -> AspectReading | None:
     """Return what a question asks for outright; None where its words leave that to the choice of an intent."""
-    text = spelling().mended(names.sketch).lower().replace("\u2019", "'")
+    text = spelling().mended(plain_text(names.sketch)).lower().replace("\u2019", "'")
     if len(names.terms) == 1:
         # `if I killed it` names no reason
         text = text.replace("{text}", names.terms[0].lower())
@@ -225,6 +236,8 @@ def read_aspect(names: Names, dialogue: Dialogue, inventory: NameInventory) -> A
     text = text.replace("{job}", "{jb}").replace("{node}", "{nd}")
     if len(text.split()) > MOST_WORDS:
         return None
+    if (change := change_aspect(text, names, dialogue, inventory)) is not None:
+        return AspectReading(*change)
     question = _Question(text, form_of(text), names, dialogue, inventory)
     for rule in _RULES:
         if (reading := rule(question)) is not None:
@@ -291,7 +304,17 @@ def _certainty(question: _Question) -> AspectReading | None:
         return None
     job = next(iter((*question.names.jobs, *question.dialogue.jobs)), "")
     has_incident = job in question.inventory.incidents.values() or not job
-    return _reading(question, "certainty", "explain_job") if has_incident else None
+    if not has_incident:
+        return None
+    if question.names_nothing and not question.says(_POINTS_BACK) and question.says(_OF_HARDWARE):
+        return _reading(question, "certainty_of_hardware", "incidents")
+    return _reading(question, "certainty", "explain_job")
+
+
+_OF_HARDWARE = re.compile(
+    rf"\b(?:was|is|were|it|that|a|the) (?:really |actually |just |only |down to |due to )*(?:a |the |our )?(?:{OURS})\b"
+)
+_POINTS_BACK = re.compile(r"\b(?:this|that) (?:job|run|one)\b")
 
 
 def _sides(question: _Question) -> AspectReading | None:
@@ -385,6 +408,8 @@ def _weighed(question: _Question) -> AspectReading | None:
         if aspect == "should" and question.says(_NO_COUNSEL):
             continue
         change = next(name for name, verb in VERBS.items() if re.match(rf"(?:{verb})(?!\w)", match["verb"]))
+        if change in ("approve", "deny") and re.match(r"(?:can|may|could)\b", match.group()):
+            continue
         if change in ("approve", "deny"):
             return _reading(question, f"{aspect}:{change}", "approvals")
         if change in ("cordon", "uncordon") and question.of_node:

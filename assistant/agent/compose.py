@@ -31,7 +31,15 @@ _COUNTABLE = frozenset(
 )
 """Intents of questions about all jobs or incidents; of one job only where a figure of all of them is asked for."""
 _OF_ONE_JOB = frozenset({"job_status", "progress", "newest_checkpoint", "explain_job", "compare_jobs", "plan"})
-_TOLD_BY_ASPECTS = ("the last", "what will happen", "who acknowledged", "only of", "the memory of GPUs", "priorities")
+_TOLD_BY_ASPECTS = (
+    "the last",
+    "what will happen",
+    "who acknowledged",
+    "only of",
+    "temperatures",
+    "the memory of GPUs",
+    "priorities",
+)
 """Attributes that an aspect tells itself, or that its words only seem to name."""
 _FIGURES = frozenset({"progress", "job_status", "explain_job", "gpu_use", "show_log", "log_errors"})
 

@@ -135,6 +135,23 @@ def _with_object(dialogue: Dialogue, names: Names, read: Reader) -> str:
     return f"{verb} {' and '.join(objects)}" if verb and (old or wrong or not names.strangers) else ""
 
 
+_AMENDED = re.compile(
+    r"^(?:(?:yes|yep|yeah|sure|ok|okay|fine|good|alright|right|please|well)\b[\s,.!]*)+(?:(?:do it|do that|go ahead"
+    r"|go for it|let us|restart it"
+    r"|please do)\b[\s,.!]*)*(?:(?:but|just|only|though|and|,)[\s,]*)+(?:please |rather |better |then |do it |restart it )*"
+    r"(?P<wish>(?:from|at|with|without|not on|away from|excluding|avoiding)\s+(?:the\s+)?(?:step |checkpoint "
+    r"|node )?[\w-]*\d[\w-]*"
+    r"(?:\s*(?:,|and)\s*[\w-]*\d[\w-]*)*)(?:\s+(?:start|begin|then|please|instead|rather))*[\s.!]*$",
+    re.IGNORECASE,
+)
+
+
+def amended_yes(words: str) -> str:
+    """Return what a yes asks beside it, of a restart: `from 300`, `without node07`; empty where it is no such yes."""
+    match = _AMENDED.match(words.strip())
+    return match["wish"] if match is not None else ""
+
+
 def takes_back(words: str) -> bool:
     """Tell whether words take back what was proposed, or leave it."""
     text = words.strip()

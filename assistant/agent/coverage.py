@@ -151,18 +151,35 @@ def figures_told(turn: QuestionTurn) -> Iterator[str]:
     for row in attributes_of(turn.request.names):
         if row.line is None or not job:
             continue
-        figure, number = last_figure(turn, row, job)
+        steps = turn.request.names.quantities.steps
+        figure, number = last_figure(turn, row, job, steps[0] if len(steps) == 1 else None)
         name = f"{row.name[0].upper()}{row.name[1:]}"
-        if figure is not None:
+        if len(steps) == 1:
+            at = f"at step {steps[0]}"
+            told = (
+                f"was {figure:.6g} {at}, by its line of that step"
+                if figure is not None
+                else f"{at} is not known: no line of that step has it"
+            )
+            yield f"{name} of job {job} {told} [{number}]."
+        elif figure is not None:
             yield f"{name} of job {job} was {figure:.6g} in the last line of its log that has it [{number}]."
         else:
             yield f"{name} of job {job} is not known: no line of its log that could be read has it [{number}]."
 
 
-def last_figure(turn: QuestionTurn, row: Attribute, job: str) -> tuple[float | None, int]:
-    """Return the figure of an attribute in the last line of a job's log that has it, and the number of the source."""
+def last_figure(turn: QuestionTurn, row: Attribute, job: str, step: int | None = None) -> tuple[float | None, int]:
+    """Return the figure of an attribute in the last line of a job's log that has it, and the number of the source.
+
+    Args:
+        turn: Of the question.
+        row: The attribute.
+        job: Whose log is looked at.
+        step: Only lines of this step count; all where it is None.
+    """
     assert row.line is not None
-    source = turn.look("search_log", job=job, pattern=row.line.pattern, most=3)
+    pattern = row.line.pattern if step is None else rf"(?i)\b(?:iteration|iter|step)\W{{0,12}}0*{step}\b"
+    source = turn.look("search_log", job=job, pattern=pattern, most=3)
     lines = [] if source.error else str(source.value).splitlines()[1:]
     matches = [match for line in lines if (match := row.line.search(line))]
     if not matches:

@@ -13,8 +13,10 @@ from typing import NamedTuple
 _NOUN = r"(?:job|run|training|one|finetune|fine-tune|pretrain|pretraining|experiment|sweep|eval|evaluation)(?:'s)?"
 _OF = r"(?:['\u2019]?s|['\u2019])?"
 """What makes an account the owner: `alice's`, `alices`, `carlos'`, or nothing."""
+_POSSESSIVE = r"(?:['\u2019]?s|['\u2019])"
 _PARTS = re.compile(r"[A-Za-z0-9.]+")
 SHORTEST_PART = 2
+SHORTEST_STEM = 4
 MOST_JOBS, MOST_PARTS = 2_000, 1_000
 """Newest jobs that a description may stand for, and parts of their names that are looked for."""
 
@@ -44,22 +46,35 @@ def take_description(text: str, names: Mapping[str, str], owners: Mapping[str, s
     user_words = "|".join(map(re.escape, users)) or r"(?!)"
     part_words = "|".join(map(re.escape, sorted(parts, key=len, reverse=True))) or r"(?!)"
     pattern = re.compile(
-        rf"(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
-        rf"|(?<![\w-])(?P<owner>{user_words}){_OF} {_NOUN}(?![\w-])",
+        rf"(?<![\w-])(?:the |that )?(?P<kind>{part_words}|evaluation|evals?|job|run|training)(?: job| run| training)? (?:of"
+        rf"|from|by) (?P<of>{user_words})(?![\w-])"
+        rf"|(?<![\w-])(?:the |that )?(?:(?P<user>{user_words}){_OF} )?(?P<part>{part_words})(?![\w-])(?P<noun> {_NOUN}\b)?"
+        rf"|(?<![\w-])(?P<owner>{user_words}){_POSSESSIVE} {_NOUN}(?![\w-])"
+        rf"|(?<![\w-])(?<!did )(?<!does )(?<!has )(?<!can )(?<!could )(?<!would )(?<!will )(?P<plain>{user_words}) {_NOUN}"
+        r"(?![\w-])",
         re.IGNORECASE,
     )
     for match in pattern.finditer(text):
-        user, part = (match["user"] or match["owner"] or "").lower(), (match["part"] or "").lower()
+        user = (match["user"] or match["owner"] or match["plain"] or match["of"] or "").lower()
+        part = (match["part"] or match["kind"] or "").lower()
+        part = "" if part in ("job", "run", "training") and match["of"] else part
         if part and not (user or match["noun"] or any(letter.isdigit() for letter in part)):
             continue
         fitting = [
             job
             for job, name in reversed(newest)
-            if (not user or owners.get(job, "").lower() == user) and (not part or part in _words_of(name))
+            if (not user or owners.get(job, "").lower() == user) and (not part or _is_named(part, name))
         ]
         if fitting:
             return DescriptionReading(f"{text[: match.start()]} {{job}} {text[match.end() :]}", tuple(fitting))
     return DescriptionReading(text, ())
+
+
+def _is_named(part: str, name: str) -> bool:
+    """Tell whether a part of a description is one of a name: `evaluation` is of eval-suite."""
+    return any(
+        word == part or (len(word) >= SHORTEST_STEM and part.startswith(word) and not part.isdecimal()) for word in _words_of(name)
+    )
 
 
 def _parts_of(names: Sequence[str]) -> set[str]:

@@ -67,6 +67,8 @@ class QuestionTurn:
     """The step whose checkpoint was spoken of last."""
     listed: tuple[str, ...] = ()
     """Rows of the last list."""
+    proposed: tuple[int, ...] = ()
+    """Approvals of what this conversation proposed before."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the first sentence turned out to be about, `job` or `nodes`: it is what `it` stands for next."""
     step: int | None = None

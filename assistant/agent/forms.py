@@ -7,7 +7,7 @@ not known; a scheduler that gives no answer is never a no.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -31,7 +31,7 @@ from assistant.agent.node_leads import (
     source_of,
     upper,
 )
-from assistant.agent.tell_jobs import FAILED
+from assistant.agent.tell_jobs import FAILED, pending_told
 from assistant.nodeset import fold
 
 QUIET_MIN = 15
@@ -139,6 +139,9 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 def _stuck(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool) -> str:
     """Return whether a job moves: by an open incident about a hang, else by the time of the last line of its log."""
     name = f"job {job['job']}"
+    if job["state"] == "pending":
+        submitted = f" since {time_text(job['submitted'], turn.now)}" if job["submitted"] else ""
+        return f"It has not started: {name} waits{submitted}. {pending_told(turn, job['job'])}"
     if job["state"] != "running":
         yes = "No" if wants_stuck or job["state"] != "completed" else "No longer"
         ended = f" since {time_text(job['ended'], turn.now)}" if job["ended"] else ""
@@ -205,9 +208,24 @@ def _remaining(turn: QuestionTurn, job: Mapping[str, Any]) -> str:
         )
     steps_left = int(total[2]) - int(total[1])
     seconds = steps_left * sum(speeds) / len(speeds)
+    speed, doubt = sum(speeds) / len(speeds), ""
+    if (by_clock := _seconds_by_clock(lines)) and not 0.75 < by_clock / speed < 1.33:
+        doubt = f" by the times of its log, which itself says {speed:.3g} s"
+        speed, seconds = by_clock, steps_left * by_clock
     at = time_text((turn.now + timedelta(seconds=seconds)).isoformat(), turn.now)
-    speed = sum(speeds) / len(speeds)
-    return f"About {at}: {steps_left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each [{tail.number}]."
+    return f"About {at}: {steps_left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each{doubt} [{tail.number}]."
+
+
+def _seconds_by_clock(lines: Sequence[str]) -> float:
+    """Return how long a step took by the times that stand before the steps of a log; 0 where that is not told."""
+    points = [
+        (int(step[1]), datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}+00:00"))
+        for line in lines
+        if (step := _TOTAL.search(line)) and (stamp := _STAMP.search(line))
+    ]
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return 0.0
+    return (points[-1][1] - points[0][1]).total_seconds() / (points[-1][0] - points[0][0])
 
 
 def _job_how_long(turn: QuestionTurn, text: str) -> str:

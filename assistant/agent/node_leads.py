@@ -61,6 +61,15 @@ def upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+_MAY_USE = re.compile(
+    r"\b(?:can|could|may|might|shall|should|is it (?:safe|ok|fine|possible) to|(?:safe|ok|free|good) to|able to"
+    r"|allowed to) (?:i |we |it |one |you |they |be |anybody |a job )*"
+    r"(?:still |again |already |now |safely |really |be )*(?:re-?use[d]?|use[d]?|get|have|take|run (?:\w+ )?on"
+    r"|submit (?:\w+ )?(?:on|to)"
+    r"|schedule|book|rely on|trust)\b"
+)
+
+
 def node_yes_no(turn: QuestionTurn, text: str) -> str:
     """Return whether a node is as the question has it."""
     source = source_of(turn, "node_states")
@@ -71,6 +80,12 @@ def node_yes_no(turn: QuestionTurn, text: str) -> str:
     why = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
     if state == NodeState.UNKNOWN.value:
         return f"Not known: the scheduler does not know the state of {name} {mark}."
+    if _MAY_USE.search(text):
+        if state in OUT:
+            return f"No: {name} is {state}{why} {mark}."
+        if node["jobs"]:
+            return f"Not now: job {', '.join(node['jobs'])} runs on {name}, it is {state} {mark}."
+        return f"Yes, as far as the scheduler tells: {name} is {state} and free {mark}; its health probes were not run for this."
     if says(text, "busy|used|use|running|occupied|allocated"):
         return f"{'Yes' if node['jobs'] else 'No'}: {', '.join(node['jobs']) or 'no job'} on {name}, it is {state} {mark}."
     if says(text, "idle|free|empty"):

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from assistant.agent.holds import holds_off
+from assistant.agent.moves import moved
 from assistant.agent.plain_english import plain_text, renounced, without_interjections
 from assistant.agent.verbs import base_of, is_verb, verbs
 from assistant.agent.words import stem
@@ -96,6 +98,8 @@ _DOUBTED = re.compile(
 _MANY = frozenset({"everything", "all", "anything", "both"})
 NOT_THIS = "not"
 """In place of the verb of a clause that only excepts a thing: `not {node}`."""
+HELD_OFF = "hold off"
+"""In place of the verb of a sentence that holds a change off by an idiom."""
 ONE_AT_A_TIME = "Nightshift proposes a change for one named thing at a time"
 _ORDERING_AUX = ("must", "should", "shall", "may", "can", "could", "need", "needs", "has to", "have to", "stay", "stays")
 _TELLS = re.compile(
@@ -129,12 +133,25 @@ def read_order(sentence: str, it: str = "") -> OrderReading:
         it: The kind of thing that was spoken of last, for `it` and `that`.
     """
     text = renounced(plain_text(sentence))
+    if holds_off(text):
+        reading = _read(without_interjections(text), it)
+        if reading.kind is OrderKind.HOLD and reading.change:
+            return reading
+        kind, word = _named_object(text, it)
+        return OrderReading(OrderKind.HOLD, HELD_OFF, "", kind, word)
     order_text, full_reading = without_interjections(text), _read(text, it)
     if order_text == text:
         return full_reading
     reading = _read(order_text, it)
     says_little = reading.kind in (OrderKind.OPEN, OrderKind.STATEMENT)
     return full_reading if says_little and full_reading.kind is OrderKind.HOLD else reading
+
+
+def _named_object(text: str, it: str) -> tuple[str, str]:
+    """Return the kind of what a sentence names, or of what it points back to."""
+    slot = re.search(r"\{(job|node|incident)\}", text)
+    pointer = re.search(r"\b(?:it|that|this|them|those)\b", text)
+    return (slot[1], slot.group()) if slot else (it, pointer.group()) if pointer else ("", "")
 
 
 def _read(text: str, it: str) -> OrderReading:
@@ -316,11 +333,16 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     return _governed([*words, *_WORD.findall(subject)], tail, it, negated=negated)
 
 
+_RUNNING = frozenset("run running start continue go on finish".split())
+
+
 def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> OrderReading:
     """Return what the first word orders of the thing behind it."""
     inventory, verb = verbs(), words[0]
     kind, word = _object_of(words, it)
     if negated:
+        if verb == "let" and kind == "job" and set(words) & _RUNNING:
+            return OrderReading(OrderKind.STATEMENT)  # it may ask for its end, or for no restart
         if _forbids_work(words, it):
             return OrderReading(OrderKind.SERVED, verb, "cordon", "node")
         return OrderReading(OrderKind.HOLD, verb, _change_of(verb), kind, word)
@@ -355,11 +377,13 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
 def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReading:
     inventory, light = verbs(), verb in verbs().kinds["light"]
     is_named, has_slot = _is_named(words), any(part.startswith("{") for part in words)
-    is_compound = len(words) > 2 and words[1] not in _DETERMINERS and (words[2] in ("of", "for", "in") or not is_named)
+    is_compound = len(words) > 2 and words[1] not in _DETERMINERS | _MANY and (words[2] in ("of", "for", "in") or not is_named)
     if is_compound and verb in inventory.kinds["noun"] and kind not in ("job", "node"):
         return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, inventory.power)
+    if change := moved(verb, kind, words):
+        return OrderReading(OrderKind.SERVED, verb, change, "node", word)
     if kind == "cordon" and verb in inventory.change["cancel"][0] | inventory.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
     families = {name: (objects, does) for name, (names, objects, does) in inventory.change.items() if verb in names}

@@ -13,6 +13,22 @@ _CONTRACTIONS = (
     (re.compile(r"\blet's\b|\blets\b"), "let us"),
     (re.compile(r"\b(i|you|we|they|it|that|there)'(?:d|ll)\b"), r"\1 would"),
     (re.compile(r"\b(i|you|we|they|it|that|there|he|she)'(?:s|re|m)\b"), r"\1 is"),
+    (re.compile(r"\b(?:id|i'd) (?=(?:much )?(?:rather|prefer|like|sooner|love)\b)"), "i would "),
+    (re.compile(r"\b(you|they|we)d (?=[a-z])"), r"\1 would "),
+    (
+        re.compile(
+            r"\b(he|she|it|that|there|who|how|where|when|what)s (?=(?:done|back|ok|up|down|it|the|doing|going|wrong|with"
+            r"|still|not|on|here)\b)"
+        ),
+        r"\1 is ",
+    ),
+    (re.compile(r"\b(you|they|we)(?:ve)\b"), r"\1 have"),
+    (re.compile(r"\b(you|they)re\b"), r"\1 are"),
+    (re.compile(r"\bgonna\b"), "going to"),
+    (re.compile(r"\bwanna\b"), "want to"),
+    (re.compile(r"\bgotta\b"), "have to"),
+    (re.compile(r"\blemme\b"), "let me"),
+    (re.compile(r"\bgimme\b"), "give me"),
     (re.compile(r"\bno[ -]one\b"), "nobody"),
     (re.compile(r"\bdo not (?:you )?(?:dare|even think (?:of|about)|think (?:of|about)|go) (?:to )?(?=[a-z]+)"), "do not "),
     (re.compile(r"\bnot any ?more\b|\bno (?:longer|more)\b(?! (?:jobs?|work|runs?|trainings?|tasks?|workloads?))"), "no longer"),

@@ -10,6 +10,7 @@ from assistant.agent.answer import Answer, AnswerKind, one_line
 from assistant.agent.chooser import IntentChoice, QuestionIntent
 from assistant.agent.dialogue import Dialogue, QuestionRequest, completed
 from assistant.agent.moods import CHANGING
+from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.tellers import READINGS
 from assistant.agent.words import NameInventory, Names
 
@@ -117,8 +118,22 @@ def left_out_of_order(request: QuestionRequest, besides: Sequence[str]) -> Itera
     """Say what of an order was not taken: another change in the same sentence, more than one job."""
     for clause in besides:
         yield f'Not taken: "{one_line(clause, 120)}". One change at a time; say it by itself.'
-    if request.intent in ("cancel", "recover") and len(request.names.jobs) > 1:
-        yield f"Taken is job {request.job} alone; not taken: {', '.join(job for job in request.names.jobs if job != request.job)}."
+    jobs = request.names.jobs
+    if request.intent in ("cancel", "recover") and len(jobs) > 1 and several_jobs(request) != jobs:
+        yield f"Taken is job {request.job} alone; not taken: {', '.join(job for job in jobs if job != request.job)}."
+
+
+MOST_JOBS = 4
+"""Jobs that one sentence may propose a change for, each with its own yes or no."""
+
+
+def several_jobs(request: QuestionRequest) -> tuple[str, ...]:
+    """Return the jobs that an order is about, each by itself; of another request the one that it is about."""
+    jobs = request.names.jobs
+    is_plain = request.intent == "cancel" or (
+        request.intent == "recover" and restart_wish(request.names.sketch, request.names).is_plain
+    )
+    return jobs if 1 < len(jobs) <= MOST_JOBS and is_plain else (request.job,)
 
 
 def is_unsure(choices: Sequence[IntentChoice]) -> bool:

@@ -41,16 +41,23 @@ _AUXILIARY = re.compile(
     r"certainly|please)\s*,?\s*$",
     re.IGNORECASE,
 )
-_TAIL_END = re.compile(r"[.;!?)]|\s+(?:because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b", re.IGNORECASE)
+_TAIL_END = re.compile(
+    r"[.;!?)]|\s+(?:back|online|in service|out of service|because|since|so|please|pls|as|they|it|he|she|that|which|who|for now)\b",
+    re.IGNORECASE,
+)
 _PURE = re.compile(
-    r"(?:\{(?:job|node|number|incident)\}|\b(?:the|job|jobs|run|runs|node|nodes|machine|machines|incident|and|or|nor|also|one|ones|one)\b"
+    r"(?:\{(?:job|node|number|incident)\}|\b(?:the|job|jobs|run|runs|node|nodes|machine|machines|incident|and|or|nor|also"
+    r"|one|ones|one)\b"
     r"|user(?:'s)?|[\s,&+()])+",
     re.IGNORECASE,
 )
 _GERUND = re.compile(r"^([a-z-]+ing)\s+(?:it|them|that|this)?", re.IGNORECASE)
 _ALL = re.compile(
     r"\b(?:everything|everyone|all(?: of)?(?: the| them| my| our)?(?: jobs| nodes| runs| machines)?|every (?:job|node|run|machine)"
-    r"|anything|each (?:job|node))\b",
+    r"|anything|each (?:job|node)|(?:whatever|what) (?:has |is |are )?(?:failed|died|crashed|broke|running|pending|drained"
+    r"|out|down)"
+    r"|(?:all|every) (?:the )?(?:failed|dead|crashed|running|pending|drained) (?:jobs?|runs?|nodes?)|the (?:failed|dead"
+    r"|drained) (?:jobs|nodes))\b",
     re.IGNORECASE,
 )
 _ALL_DO = re.compile(
@@ -66,6 +73,7 @@ _PART = re.compile(
 )
 _FIRMLY = re.compile(r"[;.!]|\b(?:but|however|and)\b", re.IGNORECASE)
 _INSTEAD = re.compile(r"\b(?:instead|just|only|rather|please)\b", re.IGNORECASE)
+_NEVER_MIND = re.compile(r"\W*(?:never ?mind|forget|skip|scratch|scrap)\b", re.IGNORECASE)
 _ALL_ELSE = re.compile(
     r"\b(?:anything|everything|nothing|any ?one) else\b|\bthe (?:others?|rest)\b|\b(?:any|all) others?\b", re.IGNORECASE
 )
@@ -80,7 +88,7 @@ _OUT = re.compile(r"\b(?:out|aside|offline|down|away)\b", re.IGNORECASE)
 _ONE_ORDER = re.compile(r"\b(?:or|nor|neither)\b", re.IGNORECASE)
 _REPLACED = re.compile(
     r"^(?P<lead>.*?)\b(?:do not|don'?t|not|never)\s+(?P<verb>[a-z-]+)\s+(?P<old>[^,;]+?)\s*(?:,\s*|\s+)"
-    r"(?:but|rather)\s+(?:rather\s+|instead\s+)?(?P<new>[^,;]+)$",
+    r"(?:but|rather|only|just)\s+(?:rather\s+|instead\s+|only\s+|just\s+)?(?P<new>[^,;]+)$",
     re.IGNORECASE,
 )
 
@@ -94,7 +102,32 @@ def order_scope(words: str, read: Reader) -> OrderScope | None:
     """
     if words.rstrip().endswith("?"):
         return None
+    words = _excepted_behind(words, read)
     return _replacement(words, read) or _exception(words, read) or _held_apart(words, read)
+
+
+_BEFORE_ORDER = re.compile(
+    r"^(?P<but>except(?: for)?|apart from|other than|besides|all but)\s+(?P<what>[^,]+?)\s*,\s*(?P<order>.+)$", re.I
+)
+_BEHIND_ORDER = re.compile(
+    r"^(?P<order>.+?)\s*[,;]\s*(?:but\s+)?(?:(?:of|from)\s+)?(?P<what>[^,;]+?),?\s+(?:but\s+|though\s+)?"
+    r"(?:nothing|none|not|no|nope|excluded|excepted|except|stays?(?: in| as it is)?|is spared)[\s.!]*$",
+    re.IGNORECASE,
+)
+
+
+def _excepted_behind(words: str, read: Reader) -> str:
+    """Return `drain 13 to 16 except 15` for `drain 13 to 16, 15 not`, and for `except 15, drain 13 to 16`; else the words."""
+    for pattern in (_BEFORE_ORDER, _BEHIND_ORDER):
+        match = pattern.match(words)
+        if match is None:
+            continue
+        what = re.sub(r"^(?:but|the|and)\s+", "", match["what"].strip(), flags=re.IGNORECASE)
+        if re.fullmatch(r"[\d\s,&-]+(?:(?:and|to) [\d\s]+)*", what) and read(match["order"])[0].nodes:
+            what = f"node {what}"
+        if _is_pure(read(what)[0]):
+            return f"{match['order']} except {what}"
+    return words
 
 
 def names_in(names: Names) -> frozenset[str]:
@@ -112,6 +145,23 @@ def about_spared(scope: OrderScope, read: Reader) -> str | None:
         return None
     text, count = re.subn(r"\b(?:it|that|this|that one|this one)\b", left_alone[0], scope.order, count=1, flags=re.IGNORECASE)
     return text if count else None
+
+
+_EXCEPTS = re.compile(
+    r"\b(?:except(?: for)?|excluding|excepting|apart from|aside from|other than|save for|all but|everything but|but not"
+    r"|with the exception of)\s+"
+    r"(?P<what>[^,;.!?]+)",
+    re.IGNORECASE,
+)
+
+
+def excepted_names(words: str, read: Reader) -> Names | None:
+    """Return what a sentence excepts, where it names nothing else; None where it names more, or excepts nothing."""
+    match = _EXCEPTS.search(words)
+    if match is None:
+        return None
+    names, excepted = read(words)[0], read(match["what"])[0]
+    return excepted if names_in(excepted) and not names_in(without(names, excepted)) else None
 
 
 def without(names: Names, spared: Names) -> Names:
@@ -150,7 +200,8 @@ def _exception(words: str, read: Reader) -> OrderScope | None:
         pieces = re.split(r"(\s*,\s*(?:but\s+)?|\s+(?:but|and)\s+)", clause)
         for count in range(len(pieces), 0, -2):
             left_out = "".join(pieces[:count])
-            if re.fullmatch(r"[\d\s,&]+(?:and [\d\s]+)?", left_out) and read(head)[0].nodes:
+            of_nodes = read(head)[0].nodes or read(head)[1].change in ("cordon", "uncordon")
+            if re.fullmatch(r"[\d\s,&]+(?:and [\d\s]+)?", left_out) and of_nodes:
                 left_out = f"node {left_out.strip()}"  # `drain node05 and node06, not 08`
             names = read(left_out)[0] if left_out.strip() else None
             if names is None or not (_is_pure(names) or (gerund and not left_out.strip())):
@@ -176,17 +227,29 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     orders = [place for place, (names, reading) in enumerate(readings) if place not in holds and _orders(names, reading)]
     if not holds or not orders:
         return None
-    if any(not names_in(readings[place][0]) and not _ALL_ELSE.search(pieces[place]) for place in holds):
+    if any(
+        not names_in(readings[place][0]) and not readings[place][0].users and not _ALL_ELSE.search(pieces[place]) for place in holds
+    ):
         return None
     spared = _united([readings[place][0] for place in holds])
-    if not names_in(spared) and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
+    if not names_in(spared) and not spared.users and not any(_ALL_ELSE.search(pieces[place]) for place in holds):
         return None
     first = orders[0]
-    if holds[0] < first and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first])):
+    apart = len(pieces) == 2 and _speaks_of_two(readings[holds[0]], readings[first])
+    if (
+        holds[0] < first
+        and not apart
+        and not (_FIRMLY.search(marks[first - 1]) or _INSTEAD.search(pieces[first]) or _NEVER_MIND.match(pieces[holds[0]]))
+    ):
         # `do not cancel 4830, restart 4821, ...` may go on to forbid
         return None
     order = ", ".join(piece for place, piece in enumerate(pieces) if place not in holds)
     return _checked(order, spared, read)
+
+
+def _speaks_of_two(held: tuple[Names, OrderReading], ordered: tuple[Names, OrderReading]) -> bool:
+    """Tell whether `do not touch 4830, cancel 4831` forbids and orders: what is not touched, and a change of another thing."""
+    return held[1].verb in verbs().kinds["touch"] and bool(names_in(ordered[0])) and not names_in(held[0]) & names_in(ordered[0])
 
 
 def order_beside(words: str, read: Reader) -> str:
@@ -214,6 +277,10 @@ def _checked(order: str, spared: Names, read: Reader) -> OrderScope | None:
     if all_do and is_verb(base_of(all_do["verb"].lower())):
         order = f"{all_do['lead']}{base_of(all_do['verb'].lower())} {all_do['all']}{all_do['more']}"
     names, reading = read(order)
+    if reading.kind is OrderKind.OPEN and _ALL.search(order):
+        reading = read(_ALL.sub("everything", order, count=1))[1]
+        if reading.verb not in verbs().kinds["light"] and _ALL.match(order.strip()) and (_IN.search(order) or _OUT.search(order)):
+            reading = OrderReading(OrderKind.OPEN, "put")  # `all nodes back in`
     lights_all = reading.verb in verbs().kinds["light"] and _ALL.search(order) is not None
     if not (_orders(names, reading) or lights_all):
         return None
@@ -246,7 +313,7 @@ def _holds(piece: str, names: Names, reading: OrderReading) -> bool:
 
 def _is_pure(names: Names) -> bool:
     """Tell whether a part of a sentence only names things."""
-    has_name = bool(names_in(names) or names.strangers or names.candidates)
+    has_name = bool(names_in(names) or names.strangers or names.candidates or names.users)
     return has_name and _PURE.fullmatch(names.masked) is not None
 
 
@@ -277,13 +344,40 @@ def ordered_names(words: str, names: Names, change: str, read: Reader) -> Names 
         united = _united(parts)
         return united.jobs if of_jobs else united.nodes
 
-    objects = own([readings[place][0] for place in orders])
+    listed = [place for place, (part, _) in enumerate(readings) if place - 1 in orders and _is_pure(part) and not part.users]
+    objects = own([readings[place][0] for place in sorted([*orders, *listed])])
     if not objects:
         before = [own([part]) for part, _ in readings[: orders[0]]]
         objects = next((part for part in reversed(before) if part), ())
         if len(objects) != 1:
             return None
     return replace(names, jobs=objects) if of_jobs else replace(names, nodes=objects)
+
+
+_JOINED = re.compile(
+    r"(?:\{(?:job|node|number|span|q)\}|[\s,&+/;]|\b(?:and|also|plus|then|both|as well as|as well|too|job|jobs|run|runs|node"
+    r"|nodes|the|please|pls|of|user(?:'s)?|for|to|until|till)\b)*",
+    re.IGNORECASE,
+)
+
+
+def joined_plainly(names: Names, change: str) -> bool:
+    """Tell whether nothing stands between the things of an order that may set them against one another: `in favour of`, `oops`.
+
+    Args:
+        names: Of the order.
+        change: Its intent.
+    """
+    slots = [
+        match.span()
+        for match in re.finditer(r"\{(?:job|number)\}" if change in ("cancel", "recover") else r"\{node\}", names.masked)
+    ]
+    if len(slots) < 2:
+        return True
+    family = verbs().change[change][0]
+    between = names.masked[slots[0][1] : slots[-1][0]]
+    plain = " ".join(word for word in between.split() if base_of(word.lower()) not in family)
+    return _JOINED.fullmatch(plain) is not None
 
 
 def orders_besides(words: str, change: str, read: Reader) -> list[str]:
@@ -299,4 +393,5 @@ def _united(parts: Sequence[Names]) -> Names:
         nodes=tuple(dict.fromkeys(node for part in parts for node in part.nodes)),
         incidents=tuple(dict.fromkeys(number for part in parts for number in part.incidents)),
         numbers=tuple(dict.fromkeys(number for part in parts for number in part.numbers)),
+        users=tuple(dict.fromkeys(user for part in parts for user in part.users)),
     )

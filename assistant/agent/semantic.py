@@ -5,17 +5,18 @@ Whether a sentence is an order or a question excludes what it cannot ask for, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from assistant.agent.answer import Answer, AnswerKind, Listener, cut_text, one_line, question_of
+from assistant.agent.agreements import agreed_approvals, amended_order
+from assistant.agent.answer import Answer, AnswerKind, Listener, one_line, question_of
 from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
 from assistant.agent.corrections import corrected, takes_back, undoes
-from assistant.agent.coverage import has_figure, unknown_told, unknown_words
+from assistant.agent.coverage import has_figure, unknown_told
 from assistant.agent.dialogue import (
     Dialogue,
     QuestionRequest,
@@ -26,63 +27,73 @@ from assistant.agent.dialogue import (
     shown_source,
 )
 from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.doubts import asks_back, unsure_of_change
 from assistant.agent.elsewhere import elsewhere, elsewhere_told
+from assistant.agent.forms import QuestionForm, form_of
 from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
-from assistant.agent.moods import CHANGING, agrees, excluded_intents, lifts_rules
-from assistant.agent.orders import OrderKind, OrderReading, fits_change, read_order, stems_of
+from assistant.agent.moods import CHANGING, agrees, lifts_rules
+from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, read_order
+from assistant.agent.phrasing import plain_words
 from assistant.agent.plain_english import plain_text, renounced
-from assistant.agent.pointers import resolve_pointers, variants
+from assistant.agent.pointers import resolve_pointers
 from assistant.agent.proposals import BY
+from assistant.agent.readings import choices_of
+from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with_users
+from assistant.agent.repairs import UNCLEAR, read_repair
 from assistant.agent.request_names import (
-    FAIR,
     MODE,
-    NEAR,
-    SAYS_LITTLE,
-    SURE,
     filled_request,
     is_unsure,
     left_out_of_order,
-    missing_name,
     number_without_thing,
     other_reading,
     question_back,
-    reading_text,
+    several_jobs,
 )
-from assistant.agent.scope import Reader, about_spared, order_beside, order_scope, ordered_names, orders_besides, without
+from assistant.agent.scope import (
+    Reader,
+    about_spared,
+    excepted_names,
+    joined_plainly,
+    order_beside,
+    order_scope,
+    ordered_names,
+    orders_besides,
+    without,
+)
+from assistant.agent.slips import Slip, SlipKind, bare_correction
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
-from assistant.agent.tell_approvals import own_waiting_told, undo_told, withdrawal_told
+from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, conditional_order, held_question, reported_order
+from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
     all_but_told,
     later_told,
+    not_due_told,
     order_told,
+    reported_told,
     spared_told,
     until_told,
     with_waiting_object,
 )
+from assistant.agent.tell_source import source_shown
 from assistant.agent.tellers import TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate
 from assistant.ports import Clock
 
-LEAST = 0.08
-"""Below this nothing was understood."""
-SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
-VERB_SAYS = 0.95
-"""How sure a verb with its own kind of thing makes."""
 POINTERS = frozenset("it that this them they these those one him her there".split())
 ELSEWHERE = "elsewhere"
 """Intent of a question about another place; how it was read says nothing more then."""
 KNOWN_HERE = "What is known here: the jobs, nodes, logs, checkpoints and incidents of this cluster."
-NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
+WHICH = "Which is meant: {}? Nothing is proposed; name what is meant alone, or with and."
 REPORTED = "That is what somebody else says: nothing is proposed. To order it, say it as your own words."
 NO_RULE_LIFTED = (
     "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
     "requests with nightshift approve or deny. Nothing was done. Ask for one thing by its name, or: which mode are you in"
 )
-MOST_SHOWN = 60_000
 
 
 class SemanticAgent:
@@ -129,6 +140,9 @@ class SemanticAgent:
         dialogue, sentence = self.state, question_of(question)
         if (talk := small_talk(sentence)) is not None:
             return self._talk(talk, sentence, listener)
+        if (slip := read_repair(sentence, self._english, lambda text: self._read(text, read_inventory(self._gate)))) is not None:
+            return self._repaired(slip, trusted=trusted, listener=listener)
+        sentence = bare_correction(sentence) or sentence
         reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
@@ -143,6 +157,27 @@ class SemanticAgent:
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
+
+    def _english(self, sentence: str) -> str:
+        return read_sentence(sentence, lambda: known_names(read_inventory(self._gate))).english
+
+    def _read(self, text: str, inventory: NameInventory, original: str = "") -> tuple[Names, OrderReading]:
+        names = replace(read_names(text, inventory), original=original)
+        return names, self._order(names)
+
+    def _repaired(self, slip: Slip, *, trusted: bool, listener: Listener | None) -> Answer:
+        """Answer a sentence that corrected itself by what it means."""
+        if slip.kind is SlipKind.MENDED:
+            answer = self.ask(slip.text, trusted=trusted, listener=listener)
+            return replace(answer, text=f'(Taken as: "{one_line(slip.text, 160)}".)\n{answer.text}')
+        words, inventory = self._english(slip.text), read_inventory(self._gate)
+        names, order = self._read(words, inventory)
+        if slip.kind is SlipKind.UNCLEAR:
+            return question_back(
+                QuestionRequest(order.change or "help", words, names), UNCLEAR.format(one_line(slip.text, 160)), ()
+            )
+        hold = order._replace(kind=OrderKind.HOLD)
+        return self._without_proposal(hold, words, names, inventory, trusted=trusted, listener=listener)
 
     def _talk(self, talk: SmallTalk, sentence: str, listener: Listener | None) -> Answer:
         """Answer small talk with a word and what is open; what was spoken of stays as it is."""
@@ -164,25 +199,33 @@ class SemanticAgent:
     def _answer(self, words: str, *, foreign: str, trusted: bool, listener: Listener | None) -> Answer:
         number = shown_source(words)
         if number is not None and self.state.sources:
-            return self._source(number)
+            return source_shown(self.state.sources, number)
         if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
+        words = plain_words(words, inventory)
+        if rest := held_question(words):
+            answer = self._answer(rest, foreign=foreign, trusted=False, listener=listener)
+            return replace(answer, text=f"{NOTHING_DONE}\n{answer.text}")
+        words = after_their_yes(read_names(words, inventory).masked, words) or words
         own = [number for number in self.state.proposed if number in inventory.approvals]
-        if own and takes_back(words):
+        right = corrected(words, self.state, lambda text: read_names(text, inventory))
+        right = right or amended_order(words, self.state, inventory, self._gate)
+        if own and not right and takes_back(words):
             return self._answer_by(
                 "hold", words, inventory, lambda turn: withdrawal_told(turn, own), trusted=trusted, listener=listener
             )
-        if undoes(words):
+        if undoes(words) and (node := only_drain_told(self.state, self._gate)):
+            words = f"undrain {node}"
+        elif undoes(words):
             return self._answer_by("changes", words, inventory, undo_told, trusted=trusted, listener=listener)
 
         def read(text: str) -> tuple[Names, OrderReading]:
-            names = replace(read_names(text, inventory), original=foreign)
-            return names, self._order(names)
+            return self._read(text, inventory, foreign)
 
-        if right := corrected(words, self.state, lambda text: read_names(text, inventory)):
+        if right:
             answer = self._answer_scoped(right, inventory, read, trusted=trusted, listener=listener)
             return replace(answer, text=f'(Taken as: "{one_line(right, 160)}".)\n{answer.text}')
         return self._answer_scoped(words, inventory, read, trusted=trusted, listener=listener)
@@ -203,7 +246,8 @@ class SemanticAgent:
         turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
         lines = list(tell(turn))
         self.state = replace(self.state, pending="", options=(), order="")
-        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
+        proposals = tuple(turn.proposals)
+        return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources), proposals=proposals)
 
     def _answer_scoped(
         self, words: str, inventory: NameInventory, read: Reader, *, trusted: bool, listener: Listener | None
@@ -212,8 +256,16 @@ class SemanticAgent:
         scope = order_scope(words, read)
         if scope is None:
             return self._answer_whole(words, inventory, read, trusted=trusted, listener=listener)
+        spared = spared_with_users(scope.spared, inventory)
+        scope = scope._replace(spared=spared)
         if scope.many:
             names = read(scope.order)[0]
+            if (single := only_thing_left(scope.many, names, spared, inventory, self._gate)) is not None:
+                order = f"{ORDER_VERBS[scope.many]} {single}"
+                answer = self._answer_whole(order, inventory, read, spared=spared, trusted=trusted, listener=listener)
+                return self._with_spared(
+                    answer, words, spared, inventory, head=f'(Left by "{one_line(words, 120)}": {single} alone.)'
+                )
             return self._answer_by(
                 scope.many if scope.many in CHANGING else "cancel",
                 words,
@@ -226,10 +278,14 @@ class SemanticAgent:
         if (same := about_spared(scope, read)) is not None:
             return self._answer_whole(same, inventory, read, trusted=trusted, listener=listener)
         answer = self._answer_whole(scope.order, inventory, read, spared=scope.spared, trusted=trusted, listener=listener)
-        request = QuestionRequest(answer.intent, words, scope.spared)
-        turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), trusted, sources=list(answer.sources))
-        left_out = list(spared_told(turn, scope.spared))
-        return replace(answer, text="\n".join([answer.text, *left_out]), sources=tuple(turn.sources))
+        return self._with_spared(answer, words, scope.spared, inventory)
+
+    def _with_spared(self, answer: Answer, words: str, spared: Names, inventory: NameInventory, head: str = "") -> Answer:
+        """Return an answer with what its order left out."""
+        request = QuestionRequest(answer.intent, words, spared)
+        turn = QuestionTurn(self._gate, inventory, request, self._clock.now(), sources=list(answer.sources))
+        lines = [*filter(None, [head]), answer.text, *spared_told(turn, spared)]
+        return replace(answer, text="\n".join(lines), sources=tuple(turn.sources))
 
     def _answer_whole(
         self,
@@ -244,7 +300,33 @@ class SemanticAgent:
         """Answer a question or an order of which nothing is left out."""
         names = resolve_pointers(read(words)[0], self.state, inventory)
         if agrees(words):
-            names = replace(names, approvals=names.approvals or self._agreed(inventory))
+            names = replace(names, approvals=names.approvals or agreed_approvals(self.state, inventory, self._gate))
+        subject = "job" if names.jobs else "node" if names.nodes else self.state.subject
+        condition, later = conditional_order(names.masked, lambda text: read_order(text, subject).kind is OrderKind.SERVED)
+        if later:
+            return self._answer_by(
+                "hold",
+                words,
+                inventory,
+                lambda turn: not_due_told(turn, condition),
+                names=names,
+                trusted=trusted,
+                listener=listener,
+            )
+        answered = answers_approval(words, names, self._gate.call("list_approvals", {}, why="what is answered", by=BY).value or ())
+        if answered:
+            names = replace(names, approvals=answered)
+            return self._answer_by("approve", words, inventory, approve, names=names, trusted=trusted, listener=listener)
+        if (reported := reported_order(names.masked)) and read_order(reported, subject).kind is OrderKind.SERVED:
+            return self._answer_by(
+                "hold",
+                words,
+                inventory,
+                lambda turn: reported_told(turn, reported),
+                names=names,
+                trusted=trusted,
+                listener=listener,
+            )
         order = self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             other_order = order_beside(words, read) if order.kind is OrderKind.HOLD else ""
@@ -260,17 +342,19 @@ class SemanticAgent:
             ordered = ordered_names(words, names, order.change, read)
             if ordered is None:
                 objects = ", ".join(names.jobs if order.change in ("cancel", "recover") else names.nodes)
-                which = question_back(
-                    QuestionRequest(order.change, words, names), f"Which is meant: {objects}? Nothing is proposed.", ()
-                )
+                which = question_back(QuestionRequest(order.change, words, names), WHICH.format(objects), ())
                 self.state = replace(self.state, pending=order.change, options=())
                 return which
+            several = names.jobs if order.change in ("cancel", "recover") else names.nodes
+            if len(several) > 1 and ordered == names and not joined_plainly(names, order.change):
+                return question_back(QuestionRequest(order.change, words, names), WHICH.format(", ".join(several)), ())
             names = ordered
         names = without(names, spared) if spared is not None else names
+        excepted = excepted_names(words, read) if spared is None else None
         aspect = read_aspect(names, self.state, inventory) if order.kind is not OrderKind.SERVED else None
         names = aspect.names if aspect is not None else names
         intent = self._outright(words, names, aspect)
-        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names, order)
+        choices = [IntentChoice(intent, 1.0)] if intent else choices_of(names, order, self.state, self._chooser)
         if is_unsure(choices) and (absent := unknown_told(names)):
             if not (has_figure(names) and (names.jobs or self.state.jobs)):
                 return Answer(f"{absent} {KNOWN_HERE}", AnswerKind.UNKNOWN, MODE, "out_of_scope", options=("help",))
@@ -284,11 +368,16 @@ class SemanticAgent:
             self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
         )
         turn.spoken_job, turn.spoken_step, turn.listed = next(iter(self.state.jobs), ""), self.state.step, self.state.listed
+        turn.proposed = self.state.proposed
         query, job_note = query_of(turn), ""
+        if request.intent in CHANGING and excepted is not None:
+            return question_back(request, "Which things are meant? Only what is left out has a name; nothing is proposed.", ())
         if query is None:
             request = with_waiting_object(of_two_jobs(request), self._gate)
             turn.request, job_note = likeliest_job(request, inventory, self._intents[request.intent].needs)
-            back = self._unsure_of_change(turn.request, order, choices) or self._asks_back(turn.request, choices, inventory)
+            back = unsure_of_change(turn.request, order, choices) or asks_back(
+                turn.request, choices, inventory, self._intents[turn.request.intent]
+            )
             if back is not None:
                 pending = turn.request.intent if back.options[:1] != ("help",) else ""
                 self.state = replace(self.state, pending=pending, options=back.options)
@@ -327,6 +416,7 @@ class SemanticAgent:
         """Return what is asked; `and 11?` asks the same as the question before it, in the same form."""
         has_names = names.jobs or names.nodes or names.incidents or names.numbers
         same = follows and bool(has_names) and aspect is None and choice.intent == self.state.intent
+        same = same and form_of(names.sketch) is QuestionForm.FREE
         return QuestionRequest(
             choice.intent,
             words,
@@ -336,25 +426,15 @@ class SemanticAgent:
             form_text=self.state.sentence if same else "",
         )
 
-    def _agreed(self, inventory: NameInventory) -> tuple[int, ...]:
-        """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
-        last = [number for number in self.state.approvals if number in inventory.approvals]
-        own = [number for number in self.state.proposed if number in inventory.approvals]
-        if last or own:
-            return tuple(last or own[-1:])
-        if self.state.intent not in ("approvals", "plan", "recover", "explain_job"):
-            return ()
-        rows = self._gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()
-        job = self.state.jobs[0] if self.state.jobs else ""
-        about = [row for row in rows if self.state.intent == "approvals" or (job and row["arguments"].get("job") == job)]
-        return (int(about[0]["approval"]),) if len(about) == 1 else ()
-
     def orders(self, names: Names) -> bool:
         """Tell whether a question may ask for a change, by its own words."""
         wishes, order = CHANGING | {"plan", "approve"}, self._order(names)
         if order.kind in (OrderKind.HOLD, OrderKind.UNSERVED):
             return False
-        return sum(choice.probability for choice in self._choices(names, order) if choice.intent in wishes) >= ORDERED
+        return (
+            sum(choice.probability for choice in choices_of(names, order, self.state, self._chooser) if choice.intent in wishes)
+            >= ORDERED
+        )
 
     def _order(self, names: Names) -> OrderReading:
         """Return what a question orders; a bare number may be a job."""
@@ -375,7 +455,10 @@ class SemanticAgent:
         """Answer an order that forbids something, or whose verb Nightshift has no change for."""
         intent = "hold" if order.kind is OrderKind.HOLD else "no_such_change"
         request = QuestionRequest(intent, words, names)
-        if order.object_word in POINTERS and not (names.jobs or names.nodes or names.incidents or names.numbers or names.strangers):
+        held_off = order.verb == HELD_OFF and not names.users and "approv" not in words
+        if (order.object_word in POINTERS or held_off) and not (
+            names.jobs or names.nodes or names.incidents or names.numbers or names.strangers
+        ):
             request = completed(request, names, self.state.only_subject())
         turn = RecoveringTurn(self._gate, inventory, request, self._clock.now(), trusted, listener=listener)
         if listener is not None:
@@ -384,79 +467,6 @@ class SemanticAgent:
         lines += [f'Not taken as an order: "{one_line(other_order, 120)}". Say it by itself if it is meant.'] if other_order else []
         self.state = self.state.spoken(request)
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
-
-    def _unsure_of_change(self, request: QuestionRequest, order: OrderReading, choices: Sequence[IntentChoice]) -> Answer | None:
-        """Return the question whether a change is meant, where the verb of a sentence is none that stands for it."""
-        if request.intent not in CHANGING or fits_change(order, request.intent, _learned_stems(request.intent)):
-            return None
-        second = next((choice.intent for choice in choices[1:] if choice.intent not in SAYS_LITTLE | CHANGING), "help")
-        options = (reading_text(request.intent, request), reading_text(second, request))
-        verb = f"{order.verb!r} is no order that I know" if order.verb else "No change is named there that I know"
-        return question_back(request, f"{verb}; nothing is proposed. Did you mean: {options[0]}? Or: {options[1]}?", options)
-
-    def _choices(self, names: Names, order: OrderReading) -> Sequence[IntentChoice]:
-        """Return the readings; who asks whether a node is back does not ask to put it back."""
-        readings, out = self._readings(names), excluded_intents(names.masked)
-        if order.kind is OrderKind.SERVED and order.change not in out:
-            # the verb and its object say more than the sentence as a whole
-            return [
-                IntentChoice(order.change, VERB_SAYS),
-                *(row for row in readings if row.intent not in {order.change, *CHANGING}),
-            ]
-        remaining = [choice for choice in readings if choice.intent not in out]
-        total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
-        return (
-            [
-                IntentChoice(choice.intent, min(1.0, choice.probability * total / max(remaining_share, LEAST)))
-                for choice in remaining
-            ]
-            if out
-            else readings
-        )
-
-    def _readings(self, names: Names) -> Sequence[IntentChoice]:
-        """Return the readings of all that words stand for: a bare number is a job or an incident, `it` what was spoken of."""
-        plain = self._spelling.mended(names.masked)
-        ways = [(plain.replace("{number}", slot), 1.0) for slot in ("{job}", "{incident}")] if names.numbers else [(plain, 1.0)]
-        ways += [(self._spelling.mended(sentence), counts) for sentence, counts in variants(names, self.state)]
-        best: dict[str, float] = {}
-        for sentence, counts in ways:
-            for name, probability in self._chooser.choose(sentence):
-                best[name] = max(best.get(name, 0.0), probability * counts)
-        return [IntentChoice(name, best[name]) for name in sorted(best, key=lambda name: -best[name])]
-
-    def _asks_back(self, request: QuestionRequest, choices: Sequence[IntentChoice], inventory: NameInventory) -> Answer | None:
-        first, second = choices[0], choices[1] if len(choices) > 1 else IntentChoice("help", 0.0)
-        if first.probability < (SURE if first.intent in SAYS_LITTLE else LEAST):
-            return Answer(NOT_UNDERSTOOD, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=("help",))
-        least = SURE_OF_CHANGE if request.intent in CHANGING else FAIR
-        lonely = request.intent not in CHANGING and second.probability <= first.probability * NEAR
-        if first.probability < least and not lonely:
-            changes = CHANGING if first.probability < SURE else frozenset()
-            offered = [choice.intent for choice in choices if choice.intent not in SAYS_LITTLE | changes]
-            options = tuple(reading_text(intent, request) for intent in offered[:2])
-            if request.intent in CHANGING:
-                return question_back(request, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
-            if words := unknown_words(request.names):
-                text = (
-                    f"Not known: nothing recorded here goes by {words}. The nearest that can be asked: {options[0]}; {options[1]}"
-                )
-                return Answer(text, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=options)
-        return missing_name(request, self._intents[request.intent], inventory)
-
-    def _source(self, number: int) -> Answer:
-        cited = next((source for source in self.state.sources if source.number == number), None)
-        if cited is None:
-            numbers = ", ".join(str(source.number) for source in self.state.sources)
-            return Answer(f"The last answer has no source {number}; it has {numbers}.", AnswerKind.UNKNOWN, MODE, "show")
-        text = cited.value if isinstance(cited.value, str) else _pretty(cited.value)
-        body = cut_text(cited.error or text, MOST_SHOWN)
-        return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
-
-
-@cache
-def _learned_stems(intent: str) -> frozenset[str]:
-    return stems_of(intents()[intent].says)
 
 
 @cache
@@ -482,10 +492,8 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
             yield later
             return
         yield from filter(None, [until_told(turn)])
-    yield from TELLERS[turn.request.intent](turn)
-
-
-def _pretty(value: object) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    for job in several_jobs(turn.request):
+        turn.request = replace(turn.request, job=job)
+        yield from TELLERS[turn.request.intent](turn)
+    if turn.request.intent in CHANGING and any(proposal.approval is not None for proposal in turn.proposals):
+        turn.kind = AnswerKind.PROPOSAL

@@ -43,7 +43,7 @@ class Spelling:
 
     def _word(self, word: str) -> str:
         low = word.lower()
-        if low in self._count or len(low) < SHORTEST:
+        if low in self._count or low in _CONTRACTED or len(low) < SHORTEST:
             return self._swapped(word, low)
         if low not in self._read:
             self._read[low] = self._nearest(low)
@@ -66,6 +66,16 @@ class Spelling:
             return ""
         ordered = sorted(near, key=lambda candidate: (candidate[0] != low[0], -self._count[candidate], candidate))
         return ordered[0] if ordered[0][0] == low[0] else ""
+
+
+_CONTRACTED = frozenset(
+    """
+    wasnt isnt arent werent dont doesnt didnt wont wouldnt shouldnt couldnt cant hasnt havent hadnt mustnt neednt aint youd youve
+    youre     theyre theyd theyve weve whats whos hows wheres whens thats theres shes gonna
+    wanna gotta lemme gimme dunno reuse reused
+    """.split()
+)
+"""Contractions as they are typed in haste: words of their own, and no slips of others."""
 
 
 def _by_shorter(words: Iterable[str]) -> Mapping[str, set[str]]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, Proposal, one_line, time_text
-from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.dialogue import Dialogue, QuestionTurn
+from assistant.agent.proposals import BY
+from assistant.gate import Gate
 from assistant.store.calls import SHORT_DIGEST
 
 MOST_WAITING = 8
@@ -26,7 +28,9 @@ _NOT_YET = re.compile(
 )
 """Words by which an approval is to be left as it is: neither a yes nor a no."""
 _NAMES_IT = re.compile(
-    r"\b(?:approv|allow|permit|grant|confirm|den(?:y|ied)|refus|reject|declin|accept|veto|change|request|propos|sign|consent)", re.I
+    r"\b(?:approv|allow|permit|grant|confirm|den(?:y|ied)|refus|reject|declin|accept|veto|change|request|propos|sign"
+    r"|consent)",
+    re.I,
 )
 """Words by which a sentence speaks of an approval; a bare yes does not."""
 
@@ -98,6 +102,16 @@ def withdrawal_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
     numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in own)
     if numbers:
         yield f"Not meant, and as before: approval {numbers}, which others asked for {mark}."
+
+
+def only_drain_told(dialogue: Dialogue, gate: Gate) -> str:
+    """Return the node whose drain is all that can be taken back, where changes or that node were spoken of; else nothing."""
+    if dialogue.intent != "changes" and not (dialogue.subject == "node" and len(dialogue.nodes) == 1):
+        return ""
+    rows = gate.call("recent_changes", {"hours": UNDO_H}, why="what may be taken back", by=BY).value or ()
+    undoable = [row for row in rows if row["status"] == "done" and row["undo"]]
+    match = re.search(r"NodeName=([\w.-]+) State=DRAIN", undoable[0]["change"]) if len(undoable) == 1 else None
+    return match[1] if match is not None and (dialogue.intent == "changes" or match[1] in dialogue.nodes) else ""
 
 
 def undo_told(turn: QuestionTurn) -> Iterator[str]:

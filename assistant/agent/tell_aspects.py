@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -96,6 +97,17 @@ def certainty(turn: QuestionTurn, text: str) -> str:
     rivals = [row for row in diagnosis["rivals"] if row["confidence"] >= 0.15]
     against = f"; weighed against {rivals[0]['reason']} ({rivals[0]['confidence']:.2f})" if rivals else ""
     return f"{head} {mark}{shows}{against}."
+
+
+def certainty_of_hardware(turn: QuestionTurn, text: str) -> str:
+    """Return how sure the diagnosis is of the newest failure that is blamed on the cluster: `how sure are you it was the gpu`."""
+    listed = turn.look("list_incidents", limit=MOST_INCIDENTS)
+    row = next((row for row in listed.value or () if row["job"] and category(row["reason"]) == "infrastructure"), None)
+    if row is None:
+        return f"No incident is blamed on hardware or infrastructure [{listed.number}]." if not listed.error else ""
+    turn.about = {"job": row["job"]}
+    turn.request = replace(turn.request, job=row["job"])
+    return f"{certainty(turn, text).rstrip('.')}; that is job {row['job']}."
 
 
 def place_in_code(turn: QuestionTurn, text: str) -> str:
@@ -253,7 +265,7 @@ def same_device(turn: QuestionTurn, text: str) -> str:
     earlier = turn.look("show_incident", incident=earlier_rows[0]["incident"])
     theirs = (earlier.value or {}).get("diagnosis") or {}
     marks = f"[{source.number}][{earlier.number}]"
-    device, other_device = _devices(diagnosis), _devices(theirs)
+    device, other_device = devices_of(diagnosis), devices_of(theirs)
     nodes, other_nodes = [row["node"] for row in diagnosis.get("nodes", ())], [row["node"] for row in theirs.get("nodes", ())]
     nodes_text = f"node {fold(nodes) or 'not known'} and {fold(other_nodes) or 'not known'}"
     if nodes and other_nodes and nodes != other_nodes:
@@ -267,7 +279,8 @@ def same_device(turn: QuestionTurn, text: str) -> str:
     return f"No: PCI {', '.join(device)} and PCI {', '.join(other_device)} ({nodes_text}) {marks}."
 
 
-def _devices(diagnosis: Mapping[str, Any]) -> list[str]:
+def devices_of(diagnosis: Mapping[str, Any]) -> list[str]:
+    """Return the PCI addresses that the lines of a diagnosis name."""
     lines = [line["text"] for line in diagnosis.get("root_cause") or ()]
     lines += [line["text"] for entry in diagnosis.get("nodes") or () for line in entry.get("lines") or ()]
     return sorted({match.lower() for line in lines for match in _PCI.findall(str(line))})
@@ -313,6 +326,7 @@ def outcomes(turn: QuestionTurn, text: str) -> str:
 FAILURE_ASPECTS: Mapping[str, Callable[[QuestionTurn, str], str]] = {
     "side": side,
     "certainty": certainty,
+    "certainty_of_hardware": certainty_of_hardware,
     "place_in_code": place_in_code,
     "culprit": culprit,
     "steps_lost": steps_lost,

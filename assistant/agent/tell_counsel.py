@@ -12,6 +12,7 @@ from typing import Any
 from assistant.agent.answer import count_text, one_line
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.tell_aspects import FAILURE_ASPECTS, about_text, title
+from assistant.agent.tell_changes import CHANGE_ASPECTS, WEIGHED_CHANGES
 from assistant.agent.tell_jobs import pending_told
 from assistant.nodeset import fold
 from assistant.records import Action, NodeState
@@ -29,9 +30,11 @@ def aspect_told(turn: QuestionTurn) -> str:
     """Return the sentence that answers the aspect of a question; empty where the records do not bear it."""
     name, _, change = turn.request.aspect.partition(":")
     text = (turn.request.form_text or turn.request.names.sketch).lower().replace("{job}", "{jb}").replace("{node}", "{nd}")
+    if name in WEIGHED_CHANGES:
+        return WEIGHED_CHANGES[name](turn, change)
     if change:
         return _COUNSEL[name, change](turn) if (name, change) in _COUNSEL else ""
-    tell = FAILURE_ASPECTS.get(name) or _ASPECTS.get(name)
+    tell = FAILURE_ASPECTS.get(name) or CHANGE_ASPECTS.get(name) or _ASPECTS.get(name)
     return tell(turn, text) if tell is not None else ""
 
 
@@ -219,8 +222,9 @@ def _should_return(turn: QuestionTurn) -> str:
         else ""
     )
     ask = f" ask {hand} first;" if kind == "person" else ""
+    head = "Not known from the records:" if kind == "person" and not blamed else "No, not by what is recorded:"
     return (
-        f"No, not by what is recorded:{incidents_text}{ask} {node['node']} is {node['state']},"
+        f"{head}{incidents_text}{ask} {node['node']} is {node['state']},"
         f" {one_line(node['reason'], 140)} {mark}, and no repair is recorded."
     )
 
@@ -320,7 +324,7 @@ def _returned(turn: QuestionTurn) -> str:
         return ""
     if node["state"] not in OUT:
         return f"Nothing: {node['node']} is {node['state']}, not out of service {mark}."
-    return f"Jobs could start on {node['node']} again. {_should_return(turn)}"
+    return f"Jobs could start on {node['node']} again, and might fail there. {_should_return(turn)}"
 
 
 def _restarted(turn: QuestionTurn) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from assistant.agent.answer import AnswerKind, AnswerSource, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
+from assistant.agent.waiting import about_waiting
 from assistant.nodeset import fold
 from assistant.overall_state import (
     FIRST_STEPS,
@@ -357,6 +358,7 @@ def approvals(turn: QuestionTurn) -> Iterator[str]:
             f"     why: {one_line(row['why'], 160)}{about}; expires {time_text(row['expires'], turn.now)}\n"
             f"     nightshift approve {row['approval']}, or nightshift deny {row['approval']}"
         )
+    turn.about = about_waiting(turn, waiting)
 
 
 def seen_before(turn: QuestionTurn) -> Iterator[str]:

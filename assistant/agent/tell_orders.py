@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
-from assistant.agent.conditions import asked_end, condition_of, job_condition
+from assistant.agent.conditions import asked_end, condition_of, filled_slots, job_condition
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn
-from assistant.agent.orders import ONE_AT_A_TIME, OrderKind, OrderReading
+from assistant.agent.orders import HELD_OFF, ONE_AT_A_TIME, OrderKind, OrderReading
 from assistant.agent.proposals import BY
 from assistant.agent.verbs import nearest_for, verbs
 from assistant.agent.words import Names
@@ -30,12 +30,22 @@ def order_told(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     yield from _forbidden(turn, reading) if reading.kind is OrderKind.HOLD else _unserved(turn, reading)
 
 
+_OWNED = re.compile(
+    r"\b(?:leave|let|keep|touch|cancel|kill|stop|restart|drain|except|without) (?:all |any |the |everything )?(?:of )?user\b"
+    r"|\b(?:jobs?|runs?|stuff|things?|everything|all|anything) of user\b"
+)
+
+
 def _object_text(turn: QuestionTurn) -> str:
     """Return what the order is about, in words; empty where nothing is named."""
     request = turn.request
     parts = [f"job {job}" for job in request.names.jobs or filter(None, [request.job])]
     if nodes := request.names.nodes or request.nodes:
         parts.append(fold(nodes))
+    if not parts and request.names.candidates:
+        parts += [f"job {job}" for job in request.names.candidates[:MOST_OTHERS]]
+    if not parts and _OWNED.search(request.names.masked):
+        parts += [f"all of {user}" for user in request.names.users]
     numbers = request.names.incidents or ((request.incident,) if request.incident is not None else ())
     parts += [f"incident {number}" for number in numbers]
     return " and ".join([*parts, *(f"job or incident {number}" for number in request.names.numbers)])
@@ -47,9 +57,11 @@ def _forbidden(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
     mark = f"[{waiting.number}]"
     if object_text:
         order_text = f"is not to be {_FORBIDDEN[reading.change]}" if reading.change else "is to be left as it is"
-        yield f"Understood: {object_text} {order_text}. Nothing is proposed or changed for it now."
+        subject = object_text if " and " not in object_text else f"{object_text}, each"
+        yield f"Understood: {subject} {order_text}. Nothing is proposed or changed for it now."
     else:
-        yield "Understood: no. Nothing is changed, and nothing new is proposed."
+        held = "that is held off" if reading.verb == HELD_OFF else "no"
+        yield f"Understood: {held}. Nothing is changed, and nothing new is proposed."
     if waiting.error:
         turn.kind = AnswerKind.UNKNOWN
         yield f"What waits for a yes is not known now: {waiting.error} {mark}"
@@ -93,6 +105,38 @@ def _about(turn: QuestionTurn, waiting: AnswerSource) -> list[Mapping[str, Any]]
         if names & (jobs | nodes) or of_job in jobs or incident in numbers:
             rows.append(row)
     return rows
+
+
+def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
+    """Tell that an order of somebody else is none, and how what it names stands."""
+    object_text = _object_text(turn)
+    for_it = f" for {object_text}" if object_text else ""
+    yield f"That is what somebody else says, and no order of yours: nothing is proposed{for_it}."
+    yield from _things_told(turn)
+    yield "To order it, say it as your own words."
+
+
+def not_due_told(turn: QuestionTurn, condition: str) -> Iterator[str]:
+    """Tell that an order on a condition is not kept, and how what it names stands."""
+    turn.kind = AnswerKind.REFUSED
+    told = one_line(filled_slots(condition, turn.request.names), 80)
+    yield f'Not proposed: Nightshift keeps no order for later, so "{told}" cannot be passed on. Say it when it is due.'
+    yield from _things_told(turn)
+
+
+def _things_told(turn: QuestionTurn) -> Iterator[str]:
+    """Tell how the jobs and nodes that are named stand."""
+    for job in turn.request.names.jobs[:MOST_WAITING]:
+        status = turn.look("show_job", job=job)
+        incidents = turn.look("list_incidents", job=job, open_only=True)
+        if not status.error and not incidents.error:
+            is_open = "an incident is open about it" if incidents.value else "no incident is open about it"
+            yield f"Job {job} is {status.value['state']} [{status.number}], {is_open} [{incidents.number}]."
+    nodes = turn.request.names.nodes[:MOST_WAITING]
+    states = turn.look("node_states", nodes=list(nodes)) if nodes else None
+    for node in (states.value if states is not None else None) or ():
+        reason = f", {one_line(node['reason'], 120)}" if node["reason"] else ""
+        yield f"{node['node']} is {node['state']}{reason} [{states.number if states is not None else 0}]."
 
 
 def _protection(turn: QuestionTurn) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, one_line
@@ -58,6 +58,20 @@ def restart_as_asked(turn: QuestionTurn, wish: RestartWish, state: str, plan: Ma
     yield from _others_waiting(turn, arguments)
     why = f"asked for: job {job} again {', '.join(details)}"
     yield turn.propose_text("resubmit_job", arguments, why=why, instead=f"nightshift recover {job}")
+
+
+def without_defaults(turn: QuestionTurn, wish: RestartWish) -> RestartWish:
+    """Return a wish without what a restart does anyway: the step of the newest whole checkpoint, away from nodes to blame."""
+    if wish.is_plain or wish.uncarried or wish.elsewhere or wish.skip:
+        return wish
+    if wish.checkpoint == "step":
+        choice = turn.look("choose_checkpoint", job=turn.request.job)
+        wish = replace(wish, checkpoint="", step=None) if (choice.value or {}).get("step") == wish.step else wish
+    if wish.exclude:
+        planned = turn.look("plan_recovery", job=turn.request.job)
+        blamed = (planned.value or {}).get("nodes_to_blame", ())
+        wish = replace(wish, exclude=()) if set(wish.exclude) <= set(blamed) else wish
+    return wish
 
 
 def _quoted(phrases: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.proposals import answered_by
 from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.tell_jobs import failed
-from assistant.agent.tell_restarts import restart_as_asked
+from assistant.agent.tell_restarts import restart_as_asked, without_defaults
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
@@ -68,7 +68,7 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
     if status.error:
         yield failed(turn, status)
         return
-    wish = restart_wish(turn.request.names.sketch, turn.request.names)
+    wish = without_defaults(turn, restart_wish(turn.request.names.sketch, turn.request.names))
     if (state := status.value["state"]) in ("running", "pending", "completed"):
         yield f"Job {job} is {state} [{status.number}]: there is nothing to bring back."
         return

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.agent.descriptions import take_description
-from assistant.agent.node_words import node_without_zeros, with_short_nodes
+from assistant.agent.node_words import node_without_zeros, with_listed_nodes, with_short_nodes
 from assistant.agent.quantities import MASK, Quantities, take_quantities
 from assistant.content.reasons import reasons
 from assistant.errors import NightshiftError, UsageError
@@ -263,6 +263,7 @@ def read_names(question: str, inventory: NameInventory) -> Names:
     reading = _Reading(question)
     lines = _LINES.search(question)
     reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
+    reading.text = with_listed_nodes(reading.text, inventory.nodes)
     reading.text, candidates = take_description(reading.text, inventory.jobs, inventory.owners)
     if len(candidates) == 1:
         reading.jobs.append(candidates[0])

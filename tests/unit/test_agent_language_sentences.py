@@ -169,8 +169,7 @@ def test_the_german_lexicon_keeps_no_index_of_slips() -> None:
 @pytest.mark.parametrize(
     "typed", ["alles stopp außer 4830", "bis auf 4830 alles abbrechen", "除了node07以外都放回去", "全部停掉，除了4830"]
 )
-def test_an_order_for_all_but_one_proposes_nothing_for_that_one(typed: str) -> None:
-    refusal = read_sentence(typed).refusal("semantic")
-    assert refusal is not None
-    assert " except " in refusal.text
-    assert "nothing was done" in refusal.text
+def test_an_order_for_all_but_one_says_which_one_it_leaves_out(typed: str) -> None:
+    reading = read_sentence(typed)
+    assert reading.refusal("semantic") is None
+    assert " except " in reading.english

@@ -17,6 +17,7 @@ from assistant.agent.languages.chinese_order import chinese_clause, parted
 from assistant.agent.languages.german import german_clauses, german_evidence
 from assistant.agent.languages.german_order import german_clause
 from assistant.agent.languages.glosses import SentenceUnit, WordTag
+from assistant.agent.languages.source_phrases import did_you, plain_source
 from assistant.agent.languages.word_order import EnglishClause, Mood, is_question_stop
 from assistant.agent.words import NameInventory
 
@@ -51,11 +52,13 @@ class SentenceReading:
     """Whether it tells what somebody else orders."""
     order: str = ""
     """What it orders as far as it was read, in English."""
+    only_remark: bool = False
+    """Whether what no table knows stands in a clause of its own that only tells something: `der Lüfter klingt komisch`."""
 
     @property
     def may_propose(self) -> bool:
         """Tell whether a change may be read out of it at all."""
-        return not (self.unknown or self.is_hold or self.is_reported)
+        return not ((self.unknown and not self.only_remark) or self.is_hold or self.is_reported)
 
     def remarked(self, answer: Answer) -> Answer:
         """Return the answer with what was not read behind it, and in its own language what an order or a hold came to."""
@@ -77,16 +80,14 @@ class SentenceReading:
             mode: Of the answer.
         """
         orders = self.orders_change and not self.is_hold
-        if orders and self.unknown:
+        if orders and self.unknown and not self.only_remark:
             why = "An order is only read whole, so nothing was done."
             why += f' The nearest that was read: "{self.order}"; say it so, or without the word.' if self.order else ""
         elif orders and self.is_conditional:
             why = "An order that hangs on a condition cannot be put here, so nothing was done; give it when the condition holds."
-        elif orders and _ALL_BUT.search(self.english):
-            why = f"Understood: {self.order}. Changes are proposed for named things, so nothing was done; name each that is meant."
         elif self.is_muddled and not self.is_hold:
             why = "These are two orders in one, so nothing was done; give them one by one."
-        elif self.is_thin:
+        elif self.is_thin and not self.only_remark:
             why = "That is too little to answer."
         else:
             return None
@@ -98,8 +99,6 @@ class SentenceReading:
         return f'I read: "{self.english}"{unread}.'
 
 
-_ALL_BUT = re.compile(r"\b(?:everything|all|both|them)\b.*\bexcept\b|\bexcept\b.*\b(?:everything|all)\b")
-"""An order whose only name may be the one that is excepted."""
 _REPHRASE = {
     Language.ENGLISH: "",
     Language.GERMAN: "Bitte anders sagen, oder auf Englisch.",
@@ -159,6 +158,9 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     language = language_of(sentence)
     if language is Language.ENGLISH:
         return SentenceReading(language, sentence)
+    if english := did_you(sentence):
+        return SentenceReading(language, english)
+    sentence = plain_source(sentence, chinese=language is Language.CHINESE)
     german = language is Language.GERMAN
     clauses = german_clauses(sentence) if german else chinese_clauses(sentence)
     clauses = _with_names(clauses if german else [part for units in clauses for part in parted(units)], names)
@@ -175,7 +177,11 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     read = _reported(_contrasts([arrange(_read_units(part)) for part in clauses], clauses)) if unknown else arranged
     is_hold = holds and not orders
     order = ", ".join(clause.text for clause in read if _orders(clause) or _forbids(clause))
-    if unknown and not orders:
+    only_remark = bool(unknown) and orders and _only_remarks(arranged, clauses)
+    if only_remark:
+        heard = [(clause, part) for clause, part in zip(arranged, clauses, strict=True) if not _has_unknown(part)]
+        english = _joined([clause for clause, _ in heard], [part for _, part in heard])
+    elif unknown and not orders:
         read_parts = [
             (clause, part)
             for clause, part in zip(read, clauses, strict=True)
@@ -195,7 +201,41 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
         is_thin=bool(unknown) and not is_hold and (not says or len(unknown) > len(says)),
         is_reported=any(clause.reported for clause in arranged),
         order=order,
+        only_remark=only_remark,
     )
+
+
+def _only_remarks(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> bool:
+    """Tell whether each clause with an unknown word stands behind the order and only tells something, without name or negation."""
+    first = next((place for place, clause in enumerate(arranged) if _orders(clause)), len(arranged))
+    return all(
+        place > first and clause.mood is Mood.STATEMENT and not clause.changes and not any(unit.tag in _NO_REMARK for unit in part)
+        for place, (clause, part) in enumerate(zip(arranged, clauses, strict=True))
+        if _has_unknown(part)
+    ) and all(_is_whole_remark(part) for part in clauses if _has_unknown(part))
+
+
+def _is_whole_remark(units: Sequence[SentenceUnit]) -> bool:
+    """Tell whether a clause says something of something, and does not only name a thing that no table knows."""
+    words = [unit for unit in units if unit.tag is not WordTag.STOP]
+    return len(words) >= SHORTEST_REMARK or any(unit.tag is WordTag.NOUN for unit in words)
+
+
+_NO_REMARK = frozenset(
+    {
+        WordTag.NAME,
+        WordTag.NEGATION,
+        WordTag.CONJUNCTION,
+        WordTag.TIME,
+        WordTag.ORDER,
+        WordTag.PREPOSITION,
+        WordTag.AFTER,
+        WordTag.QUESTION,
+    }
+    | {WordTag.REPLY, WordTag.NUMBER, WordTag.POLITE}
+)
+"""What a clause may not hold that is no more than a remark."""
+SHORTEST_REMARK = 3
 
 
 def _contrasts(arranged: Sequence[EnglishClause], clauses: Sequence[Sequence[SentenceUnit]]) -> list[EnglishClause]:
