@@ -91,7 +91,7 @@ _OWNERS = re.compile(
     r"|has) (?:them|those|these|they)\b"
     r"|\bwho do (?:they|those|these) belong to\b|\bwho (?:are|is) the owners?\b|\bwhose\W*$|\bof whom\b"
 )
-_WHERE = re.compile(
+_PLACE = re.compile(
     r"^\W*(?:(?:and|so|but|ok|okay|then|now)\b\W*)*(?:(?:on|at|in) (?:which|what) (?:nodes?|machines?|hosts?|servers?|boxes"
     r"|box)(?: (?:is|does|did|was) (?:it|that|\{jb\})"
     r"(?: run(?:ning)?)?)?|where (?:is|does|did|was) (?:it|that|\{jb\})(?: run(?:ning)?)?)\W*$"
@@ -170,21 +170,21 @@ def _subject(names: Names, dialogue: Dialogue, text: str) -> str:
     return dialogue.subject if points and dialogue.subject in ("job", "node") else ""
 
 
-def _made(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
+def _change_made(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
     match = _YOU_DID.search(text)
     if match is not None and re.search(
         r"\b(?:anything|something|what|which|why|how|when|any)\b(?! to \{| with \{| to (?:it|that))", text
     ):
         match = None if not re.search(r"\b(?:to|with|on|about) (?:\{|it\b|that\b)", text) else match
-    said = next(filter(None, match.groups()), "") if match is not None else ""
+    speech = next(filter(None, match.groups()), "") if match is not None else ""
     if (
         match is None
-        and (done := _IS_DONE.search(text)) is not None
+        and (passive := _IS_DONE.search(text)) is not None
         and not names.nodes
         and (names.jobs or dialogue.subject != "node")
     ):
-        said = done["what"]
-    change = change_named(said)
+        speech = passive["what"]
+    change = change_named(speech)
     subject = _subject(names, dialogue, text) or ("job" if change == "recover" and dialogue.jobs else "")
     if not change or not subject or not asks or re.match(r"^\W*(?:why|what|how|when|who)\b", text):
         return None
@@ -229,8 +229,8 @@ def _if_i(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | 
     return _weighed("what_if", match["verb"], text, names, dialogue)
 
 
-def _weighed(aspect: str, said: str, text: str, names: Names, dialogue: Dialogue) -> Reading | None:
-    change = change_named(said)
+def _weighed(aspect: str, speech: str, text: str, names: Names, dialogue: Dialogue) -> Reading | None:
+    change = change_named(speech)
     subject = _subject(names, dialogue, text)
     if change in ("cordon", "uncordon") and subject == "node":
         return f"{aspect}:{change}", "node_state", names
@@ -272,8 +272,8 @@ def _owners(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading 
     return ("owners", "failed_jobs", names) if is_about_them and listed and _OWNERS.search(text) else None
 
 
-def _where(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
-    if not _WHERE.match(text) or not (names.jobs or (dialogue.subject == "job" and dialogue.jobs and not names.nodes)):
+def _place(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Reading | None:
+    if not _PLACE.match(text) or not (names.jobs or (dialogue.subject == "job" and dialogue.jobs and not names.nodes)):
         return None
     return "where", "job_status", names
 
@@ -313,4 +313,19 @@ def _how_back(text: str, names: Names, dialogue: Dialogue, asks: bool) -> Readin
     return "how_back", "plan", names
 
 
-_RULES = (_worked, _made, _claimed, _harm, _safe, _helps, _if_i, _was_it, _owners, _where, _device, _figure, _left_out, _how_back)
+_RULES = (
+    _worked,
+    _change_made,
+    _claimed,
+    _harm,
+    _safe,
+    _helps,
+    _if_i,
+    _was_it,
+    _owners,
+    _place,
+    _device,
+    _figure,
+    _left_out,
+    _how_back,
+)

@@ -156,12 +156,12 @@ def figures_told(turn: QuestionTurn) -> Iterator[str]:
         name = f"{row.name[0].upper()}{row.name[1:]}"
         if len(steps) == 1:
             at = f"at step {steps[0]}"
-            told = (
+            figure_text = (
                 f"was {figure:.6g} {at}, by its line of that step"
                 if figure is not None
                 else f"{at} is not known: no line of that step has it"
             )
-            yield f"{name} of job {job} {told} [{number}]."
+            yield f"{name} of job {job} {figure_text} [{number}]."
         elif figure is not None:
             yield f"{name} of job {job} was {figure:.6g} in the last line of its log that has it [{number}]."
         else:

@@ -15,7 +15,7 @@ _SAYS_SO = (
     r"|has (?:looked|checked|said"
     r"|agreed|decided|answered|approved))"
 )
-_WHO = r"(?:user|i|we|they|he|she|somebody|someone|the (?:owner|boss|hw team|hardware team|team|vendor)|hw|bob|owner)"
+_PERSON = r"(?:user|i|we|they|he|she|somebody|someone|the (?:owner|boss|hw team|hardware team|team|vendor)|hw|bob|owner)"
 _CHANGES = (
     r"(?:re-?start|re-?submi|re-?run|re-?launch|cancel|kill|stop|drain|undrain|cordon|uncordon|touch|change|put|take|bring"
     r"|do|run|submit|requeue"
@@ -45,14 +45,14 @@ _HOLDS = tuple(
         r"\b(?:do not|never|no need to|stop) (?:worry|worrying|bother|bothering|fret|mess|messing)\b",
         rf"\b(?:only|not|nothing|no|do not|never)\b[^.;?]{{0,60}}\b(?:after|once|when|if|before|until|till|unless"
         rf"|without)\b[^.;?]{{0,40}}"
-        rf"\b{_WHO}(?:'s)?\b[^.;?]{{0,30}}\b(?:{_SAYS_SO}|(?:yes|ok|okay|go|consent|word|approval|nod)\b)",
-        rf"\b(?:waits?|waiting|wait) (?:for|on|until|till) {_WHO}\b(?! \?)(?!.*\b(?:now|go ahead)\b)",
+        rf"\b{_PERSON}(?:'s)?\b[^.;?]{{0,30}}\b(?:{_SAYS_SO}|(?:yes|ok|okay|go|consent|word|approval|nod)\b)",
+        rf"\b(?:waits?|waiting|wait) (?:for|on|until|till) {_PERSON}\b(?! \?)(?!.*\b(?:now|go ahead)\b)",
         r"\b(?:let|lemme|allow)(?: me)? (?:first |just |quickly )?(?:ask|ping|call|phone|talk to|check with"
         r"|double[- ]check with|confirm with|consult|think"
         r"|sleep on)\b",
         rf"\b(?:i|we) (?:would|will|ll|need to|have to|must|want to|should) (?:first |just |rather )?(?:ask|ping|call|phone"
         rf"|talk to|check with|confirm"
-        rf"(?: it)? with|consult|wait for) (?:{_WHO}|him|her|them)\b",
+        rf"(?: it)? with|consult|wait for) (?:{_PERSON}|him|her|them)\b",
         r"\b(?:leave|let|keep) (?:all |any |the )?(?:of )?(?:user(?:'?s)?|everything of user|that|this|those|his|her|their"
         r"|my|our|hers|theirs)"
         r"(?: (?:stuff|things?|jobs?|runs?|work|ones?|nodes?|machines?|experiments?|trainings?))? (?:alone|be|in peace"

@@ -59,7 +59,7 @@ def with_listed_nodes(text: str, nodes: Sequence[str]) -> str:
         nodes: All that there are.
     """
 
-    def named(match: re.Match[str]) -> str:
+    def with_names(match: re.Match[str]) -> str:
         lead = next(filter(None, [match.groupdict().get("lead"), match.groupdict().get("lead2")]), "")
         listed = match.groupdict().get("list") or match.groupdict().get("list2") or ""
         names = _listed(listed, nodes)
@@ -68,9 +68,9 @@ def with_listed_nodes(text: str, nodes: Sequence[str]) -> str:
         lead = re.sub(r"(?:(?:the|nodes?|both)\s+)+$", "", lead, flags=re.IGNORECASE)
         return f"{lead}{' and '.join(names)}"
 
-    replaced = _NUMBERS.sub(named, text)
+    replaced = _NUMBERS.sub(with_names, text)
     speaks_of_nodes = replaced != text or re.search(rf"\bnodes?\b|\b(?:{_NODE_VERB})\b", text, re.IGNORECASE)
-    return _FOLLOWS.sub(named, replaced) if speaks_of_nodes else replaced
+    return _FOLLOWS.sub(with_names, replaced) if speaks_of_nodes else replaced
 
 
 def _listed(text: str, nodes: Sequence[str]) -> Sequence[str]:

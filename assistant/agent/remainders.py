@@ -35,11 +35,11 @@ def only_thing_left(change: str, names: Names, spared: Names, inventory: NameInv
     """
     if names.jobs or names.nodes or names.strangers or spared.strangers or inventory.unknown:
         return None
-    left = _left(change, names, spared, inventory, gate)
-    return left[0] if len(left) == 1 else None
+    candidates = _candidates(change, names, spared, inventory, gate)
+    return candidates[0] if len(candidates) == 1 else None
 
 
-def _left(change: str, names: Names, spared: Names, inventory: NameInventory, gate: Gate) -> Sequence[str]:
+def _candidates(change: str, names: Names, spared: Names, inventory: NameInventory, gate: Gate) -> Sequence[str]:
     jobs = [
         job for job in inventory.jobs if job not in spared.jobs and (not names.users or inventory.owners.get(job) in names.users)
     ]

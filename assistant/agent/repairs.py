@@ -39,24 +39,24 @@ def read_repair(sentence: str, english: Callable[[str], str], read: Reader) -> S
         orders = read(english(slip.before))[1].kind in (OrderKind.SERVED, OrderKind.UNSERVED)
         if slip.kind is SlipKind.MENDED or (orders and slip.kind is SlipKind.UNCLEAR):
             return slip
-        return slip if orders and slip.kind is SlipKind.HELD else None
+        return slip if orders and slip.kind is SlipKind.HOLD else None
     parts = parts_at_slip(sentence)
     if parts is None:
         return None
-    before, behind = english(parts[0]), english(parts[1])
+    before, tail = english(parts[0]), english(parts[1])
     names, order = read(before)
-    if order.kind is not OrderKind.SERVED or behind.rstrip().endswith("?"):
+    if order.kind is not OrderKind.SERVED or tail.rstrip().endswith("?"):
         return None
-    further_names, further_order = read(behind)
+    further_names, further_order = read(tail)
     if further_order.kind in (OrderKind.SERVED, OrderKind.UNSERVED):
-        things = sorted(names_in(names))
-        if names_in(further_names) or not _POINTER.search(behind):
+        objects = sorted(names_in(names))
+        if names_in(further_names) or not _POINTER.search(tail):
             return Slip(SlipKind.MENDED, parts[1], parts[0])
-        if len(things) == 1:
-            return Slip(SlipKind.MENDED, _POINTER.sub(things[0], behind, count=1), parts[0])
+        if len(objects) == 1:
+            return Slip(SlipKind.MENDED, _POINTER.sub(objects[0], tail, count=1), parts[0])
         return Slip(SlipKind.UNCLEAR, sentence, parts[0])
     if further_order.kind is OrderKind.HOLD:
-        return Slip(SlipKind.HELD, parts[0], parts[0]) if not names_in(further_names) - names_in(names) else None
-    if text := corrected(f"no, {behind}", Dialogue(intent=order.change, order=before), lambda text: read(text)[0]):
+        return Slip(SlipKind.HOLD, parts[0], parts[0]) if not names_in(further_names) - names_in(names) else None
+    if text := corrected(f"no, {tail}", Dialogue(intent=order.change, order=before), lambda text: read(text)[0]):
         return Slip(SlipKind.MENDED, text, parts[0])
-    return None if _IDLE.match(behind) else Slip(SlipKind.UNCLEAR, sentence, parts[0])
+    return None if _IDLE.match(tail) else Slip(SlipKind.UNCLEAR, sentence, parts[0])

@@ -122,11 +122,11 @@ def _excepted_behind(words: str, read: Reader) -> str:
         match = pattern.match(words)
         if match is None:
             continue
-        what = re.sub(r"^(?:but|the|and)\s+", "", match["what"].strip(), flags=re.IGNORECASE)
-        if re.fullmatch(r"[\d\s,&-]+(?:(?:and|to) [\d\s]+)*", what) and read(match["order"])[0].nodes:
-            what = f"node {what}"
-        if _is_pure(read(what)[0]):
-            return f"{match['order']} except {what}"
+        exception_text = re.sub(r"^(?:but|the|and)\s+", "", match["what"].strip(), flags=re.IGNORECASE)
+        if re.fullmatch(r"[\d\s,&-]+(?:(?:and|to) [\d\s]+)*", exception_text) and read(match["order"])[0].nodes:
+            exception_text = f"node {exception_text}"
+        if _is_pure(read(exception_text)[0]):
+            return f"{match['order']} except {exception_text}"
     return words
 
 
@@ -247,9 +247,9 @@ def _held_apart(words: str, read: Reader) -> OrderScope | None:
     return _checked(order, spared, read)
 
 
-def _speaks_of_two(held: tuple[Names, OrderReading], ordered: tuple[Names, OrderReading]) -> bool:
+def _speaks_of_two(hold: tuple[Names, OrderReading], ordered: tuple[Names, OrderReading]) -> bool:
     """Tell whether `do not touch 4830, cancel 4831` forbids and orders: what is not touched, and a change of another thing."""
-    return held[1].verb in verbs().kinds["touch"] and bool(names_in(ordered[0])) and not names_in(held[0]) & names_in(ordered[0])
+    return hold[1].verb in verbs().kinds["touch"] and bool(names_in(ordered[0])) and not names_in(hold[0]) & names_in(ordered[0])
 
 
 def order_beside(words: str, read: Reader) -> str:

@@ -206,8 +206,8 @@ class SemanticAgent:
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
         words = plain_words(words, inventory)
-        if rest := held_question(words):
-            answer = self._answer(rest, foreign=foreign, trusted=False, listener=listener)
+        if question_text := held_question(words):
+            answer = self._answer(question_text, foreign=foreign, trusted=False, listener=listener)
             return replace(answer, text=f"{NOTHING_DONE}\n{answer.text}")
         words = after_their_yes(read_names(words, inventory).masked, words) or words
         own = [number for number in self.state.proposed if number in inventory.approvals]

@@ -17,7 +17,7 @@ class SlipKind(StrEnum):
 
     MENDED = "mended"
     """It says now what was meant."""
-    HELD = "held"
+    HOLD = "held"
     """It takes back what it said."""
     UNCLEAR = "unclear"
     """What takes the place of what is not told."""
@@ -147,8 +147,8 @@ def bare_correction(sentence: str) -> str:
     while first and _AND.fullmatch(text, tokens[first - 1].end(), tokens[first].start()):
         first -= 1
     marks = _marks_before(text[: tokens[first].start()])
-    meant = _MEANT.search(sentence[len(text) :]) is not None
-    if marks is None or re.search(r"\w", marks.before) or not (marks.strong or meant or (marks.marks and marks.parted)):
+    means = _MEANS.search(sentence[len(text) :]) is not None
+    if marks is None or re.search(r"\w", marks.before) or not (marks.strong or means or (marks.marks and marks.parted)):
         return ""
     names = re.sub(r"\s*(?:和|跟|与|、|&|\+|\bund\b)\s*", " and ", text[tokens[first].start() :])
     lead = "from " if re.search(r"(?:\b(?:from|ab|von)|从)\s*$", text[: tokens[first].start()], re.IGNORECASE) else ""
@@ -165,9 +165,9 @@ def parts_at_slip(sentence: str) -> tuple[str, str] | None:
     if not matches or len(sentence) > MOST_CHARACTERS:
         return None
     before = sentence[: matches[0].start()].rstrip(" ,.;:!-—–…")
-    behind = sentence[matches[-1].end() :].lstrip(" ,.;:!-—–…")
-    behind = re.sub(rf"^(?:(?:{_WEAK}|{_HESITATES}|{_PADS})(?![\w'])[\s,.;:!-]*)+", "", behind, flags=re.IGNORECASE)
-    return (before, behind) if before and behind else None
+    tail = sentence[matches[-1].end() :].lstrip(" ,.;:!-—–…")
+    tail = re.sub(rf"^(?:(?:{_WEAK}|{_HESITATES}|{_PADS})(?![\w'])[\s,.;:!-]*)+", "", tail, flags=re.IGNORECASE)
+    return (before, tail) if before and tail else None
 
 
 def _without_stop(sentence: str) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def _without_stop(sentence: str) -> tuple[str, str]:
 
 def _with_new_name(body: str, stop: str) -> Slip | None:
     text = _TAIL.sub("", body)
-    meant = _MEANT.search(body[len(text) :]) is not None
+    means = _MEANS.search(body[len(text) :]) is not None
     tokens = list(_TOKEN.finditer(text))
     if len(tokens) < 2 or tokens[-1].end() != len(text):
         return None
@@ -190,14 +190,14 @@ def _with_new_name(body: str, stop: str) -> Slip | None:
         if marks is None or not (old := _tokens(marks.before)):
             continue
         ends_with_name = old[-1].end() == len(marks.before)
-        if meant or marks.strong or (marks.marks and (marks.parted or (marks.marks > 1 and ends_with_name))):
+        if means or marks.strong or (marks.marks and (marks.parted or (marks.marks > 1 and ends_with_name))):
             return _mended(marks, text[tokens[place].start() :], stop)
         if marks.pauses and marks.parted:
             return Slip(SlipKind.UNCLEAR, body + stop, marks.before)
     return None
 
 
-_MEANT = re.compile(r"i meant?|meinte? ich|mein ich|gemeint|instead|stattdessen|才对|才是", re.IGNORECASE)
+_MEANS = re.compile(r"i meant?|meinte? ich|mein ich|gemeint|instead|stattdessen|才对|才是", re.IGNORECASE)
 
 
 def _marks_before(text: str) -> _Marks | None:
@@ -245,10 +245,10 @@ def _mended(marks: _Marks, new: str, stop: str) -> Slip:
         return unclear  # `13 and 14, no wait, 15` may mean 13 and 15, or 15 alone
     start, end = first.start("name"), last.end()
     noun = fresh[0]["noun"].strip()
-    named = new if noun and noun.lower() not in before[:start].lower() else new[len(fresh[0]["noun"]) :]
+    new_text = new if noun and noun.lower() not in before[:start].lower() else new[len(fresh[0]["noun"]) :]
     if noun and first["noun"].strip():
-        start, named = first.start(), new
-    return Slip(SlipKind.MENDED, f"{before[:start]}{named}{before[end:]}{stop}", before)
+        start, new_text = first.start(), new
+    return Slip(SlipKind.MENDED, f"{before[:start]}{new_text}{before[end:]}{stop}", before)
 
 
 def _same_kind(old: re.Match[str], new: re.Match[str]) -> bool:
@@ -286,7 +286,7 @@ def _taken_back(body: str) -> Slip | None:
     parted = marks is not None or before != remainder.rstrip() or bool(re.search(_HAN, before[-1:]))
     if not _tokens(before) or not (parted or _BACK_FIRM.match(match.group())):
         return None
-    return Slip(SlipKind.HELD, before, before)
+    return Slip(SlipKind.HOLD, before, before)
 
 
 def _tokens(text: str) -> list[re.Match[str]]:

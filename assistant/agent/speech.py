@@ -19,7 +19,7 @@ _HELD_QUESTION = re.compile(
     r"| now)?\s*[,.;:!–—-]+\s*(?P<rest>.*\?)\s*$",
     re.IGNORECASE | re.DOTALL,
 )
-_WHO = (
+_SPEAKER = (
     r"(?:user|somebody|someone|some(?:one)? guy|they|he|she|(?:the|a|my|our|his|her|this) (?:\w+ )?(?:colleague|boss|owner"
     r"|manager|admin|guy|team|vendor|support|operator"
     r"|intern|user|lead|pi|postdoc|researcher)|colleague|people|support|management|word is|rumou?r has it"
@@ -28,7 +28,7 @@ _WHO = (
     r"|did|is|was|can|could|would|should|will|if|not|never|yes|no|so|and|also|now|the|a|an|my|our)\b)[a-z][a-z]{1,14})"
 )
 _REPORTED = re.compile(
-    rf"^\W*(?:(?:and|so|but|hey|hi|hm+|fyi|ok|well|btw|apparently)\b[\s,]*)*{_WHO}(?: \(?\w+\)?)?\s+(?:just |also |now "
+    rf"^\W*(?:(?:and|so|but|hey|hi|hm+|fyi|ok|well|btw|apparently)\b[\s,]*)*{_SPEAKER}(?: \(?\w+\)?)?\s+(?:just |also |now "
     rf"|apparently |always |already )*"
     r"(?:says?|said|saying|told (?:me|us)|tells (?:me|us)|wants?|wanted|asks?|asked|thinks?|thought|suggests?|suggested"
     r"|means?|meant|insists?|claims?|reckons?|recommends?"
@@ -101,9 +101,9 @@ def conditional_order(masked: str, orders: Callable[[str], bool]) -> tuple[str, 
     words = masked.split()
     for place in range(len(words) - 1, 2, -1):
         verb = base_of(re.sub(r"\W", "", words[place].lower()))
-        behind = " ".join(words[place:])
-        if any(verb in names for names, _, _ in verbs().change.values()) and orders(behind):
-            return " ".join(words[:place]).strip(" ,"), behind
+        tail = " ".join(words[place:])
+        if any(verb in names for names, _, _ in verbs().change.values()) and orders(tail):
+            return " ".join(words[:place]).strip(" ,"), tail
     return "", ""
 
 
@@ -127,11 +127,11 @@ def answers_approval(words: str, names: Names, rows: Sequence[Mapping[str, Any]]
     if names.approvals:
         return names.approvals
     tool = next((tool for pattern, tool in _TOOLS if pattern.match(match["what"])), "")
-    things = {*names.jobs, *names.candidates, *names.numbers, *names.nodes}
+    objects = {*names.jobs, *names.candidates, *names.numbers, *names.nodes}
     about = [
         int(row["approval"])
         for row in rows
         if (not tool or row["tool"] == tool)
-        and (not things or things & {str(row["arguments"].get("job", "")), str(row["arguments"].get("node", ""))})
+        and (not objects or objects & {str(row["arguments"].get("job", "")), str(row["arguments"].get("node", ""))})
     ]
-    return tuple(about) if things or len(about) == 1 else ()
+    return tuple(about) if objects or len(about) == 1 else ()

@@ -29,15 +29,15 @@ _COMMANDS: Mapping[str, tuple[re.Pattern[str], str]] = {
 MOST_DEVICES, MOST_NODES = 4, 4
 
 
-def made(turn: QuestionTurn, change: str) -> str:
+def change_recorded(turn: QuestionTurn, change: str) -> str:
     """Return whether Nightshift made a change to the thing that is named or was spoken of last."""
-    things, text = _things(turn)
+    objects, text = _objects(turn)
     commands, name = _COMMANDS[change]
     source, waiting = turn.look("recent_changes", hours=WEEK_H), turn.look("list_approvals")
-    if not things or source.error or waiting.error:
-        return f"Not known now: {source.error or waiting.error}." if things else ""
+    if not objects or source.error or waiting.error:
+        return f"Not known now: {source.error or waiting.error}." if objects else ""
     mark = f"[{source.number}]"
-    rows = [row for row in source.value if commands.search(row["change"]) and _is_about(turn, row, things)]
+    rows = [row for row in source.value if commands.search(row["change"]) and _is_about(turn, row, objects)]
     finished = [row for row in rows if row["status"] in ("done", "undone")]
     if finished:
         row = finished[0]
@@ -46,7 +46,7 @@ def made(turn: QuestionTurn, change: str) -> str:
         return f"Yes: call {row['call']}, {at}{undone}: {one_line(row['change'], 120)} (by {row['by']}) {mark}."
     if change == "recover" and (back := outcome(turn, "")).startswith("Yes"):
         return back
-    parked = [row for row in waiting.value if commands.search(row["change"]) and _is_about(turn, row, things)]
+    parked = [row for row in waiting.value if commands.search(row["change"]) and _is_about(turn, row, objects)]
     if parked:
         row = parked[-1]
         return (
@@ -56,21 +56,23 @@ def made(turn: QuestionTurn, change: str) -> str:
     return f"No: no {name} of {text} by Nightshift is recorded in the last 7 days {mark}{_standing(turn)}."
 
 
-def _things(turn: QuestionTurn) -> tuple[frozenset[str], str]:
+def _objects(turn: QuestionTurn) -> tuple[frozenset[str], str]:
     request = turn.request
     if nodes := request.names.nodes or (() if request.job else request.nodes):
         return frozenset(nodes), fold(nodes)
     return (frozenset({request.job}), f"job {request.job}") if request.job else (frozenset(), "")
 
 
-def _is_about(turn: QuestionTurn, row: Mapping[str, Any], things: frozenset[str]) -> bool:
+def _is_about(turn: QuestionTurn, row: Mapping[str, Any], objects: frozenset[str]) -> bool:
     """Tell whether a change is made to a thing; of a restart its incident or its arguments say which job it is about."""
     arguments, incident, text = row.get("arguments") or {}, row["incident"], row["change"]
-    named = {str(value) for key, value in arguments.items() if key in ("job", "node")}
+    arguments_named = {str(value) for key, value in arguments.items() if key in ("job", "node")}
     of_job = turn.inventory.incidents.get(incident, "") if incident is not None else ""
-    in_text = any(re.search(rf"(?<![\w-]){re.escape(thing)}(?![\w-])", text) for thing in things)
-    excludes = any(re.search(rf"--exclude=\S*{re.escape(thing)}", text) for thing in things)
-    return bool(named & things) or (in_text and not excludes) or (of_job in things and not re.search(r"NodeName=", text))
+    in_text = any(re.search(rf"(?<![\w-]){re.escape(name_of_object)}(?![\w-])", text) for name_of_object in objects)
+    excludes = any(re.search(rf"--exclude=\S*{re.escape(name_of_object)}", text) for name_of_object in objects)
+    return (
+        bool(arguments_named & objects) or (in_text and not excludes) or (of_job in objects and not re.search(r"NodeName=", text))
+    )
 
 
 def _standing(turn: QuestionTurn) -> str:
@@ -193,8 +195,8 @@ def was_it(turn: QuestionTurn, text: str) -> str:
             blames = "; ".join(f"incident {row['incident']} ({title(row['reason'])})" for row in hits[:3])
             return f"Yes: {blames} {'blames' if len(hits) == 1 else 'blame'} {fold(nodes)} {mark}."
         blamed = next((row for row in rows if row["nodes_to_blame"]), None)
-        other = f"; {fold(blamed['nodes_to_blame'])} was ({title(blamed['reason'])}, job {blamed['job']})" if blamed else ""
-        return f"No: no incident blames {fold(nodes)}{other} {mark}."
+        another = f"; {fold(blamed['nodes_to_blame'])} was ({title(blamed['reason'])}, job {blamed['job']})" if blamed else ""
+        return f"No: no incident blames {fold(nodes)}{another} {mark}."
     job = turn.request.job
     status = turn.look("show_job", job=job)
     if status.error:
@@ -203,8 +205,8 @@ def was_it(turn: QuestionTurn, text: str) -> str:
     if state in _FAILED:
         ended = f", {time_text(status.value['ended'], turn.now)}" if status.value["ended"] else ""
         return f"Yes: job {job} failed{ended} [{status.number}]."
-    others = ", ".join(turn.inventory.failed[:3])
-    return f"No: job {job} is {state} [{status.number}]{f'; failed, the newest first: {others}' if others else ''}."
+    failed_jobs = ", ".join(turn.inventory.failed[:3])
+    return f"No: job {job} is {state} [{status.number}]{f'; failed, the newest first: {failed_jobs}' if failed_jobs else ''}."
 
 
 def owners(turn: QuestionTurn, text: str) -> str:
@@ -216,11 +218,11 @@ def owners(turn: QuestionTurn, text: str) -> str:
     by_user: dict[str, list[str]] = {}
     for row in rows:
         by_user.setdefault(str(row["user"]), []).append(str(row["job"]))
-    told = "; ".join(f"{user}: {', '.join(theirs)}" for user, theirs in by_user.items())
-    return f"{told} [{jobs.number}]." if told else ""
+    owner_text = "; ".join(f"{user}: {', '.join(theirs)}" for user, theirs in by_user.items())
+    return f"{owner_text} [{jobs.number}]." if owner_text else ""
 
 
-def where(turn: QuestionTurn, text: str) -> str:
+def nodes_of_job(turn: QuestionTurn, text: str) -> str:
     """Return the nodes of a job."""
     status = turn.look("show_job", job=turn.request.job)
     if status.error:
@@ -253,9 +255,9 @@ def device(turn: QuestionTurn, text: str) -> str:
 
 def unrecorded(turn: QuestionTurn, text: str) -> str:
     """Say that a reading of the past is not recorded, and what is."""
-    what = "temperature" if re.search(r"hot|warm|temperature", text) else "such reading"
+    reading_name = "temperature" if re.search(r"hot|warm|temperature", text) else "such reading"
     about = fold(turn.request.nodes) if turn.request.nodes and not turn.request.job else f"job {turn.request.job}"
-    return f"Not known: no {what} of {about} from then is recorded; the health probes read it only while they run."
+    return f"Not known: no {reading_name} of {about} from then is recorded; the health probes read it only while they run."
 
 
 def worked(turn: QuestionTurn, text: str) -> str:
@@ -307,16 +309,16 @@ def how_back(turn: QuestionTurn, text: str) -> str:
     return f"It would be submitted again from step {step} [{choice.number}]{away} [{planned.number}]." if step is not None else ""
 
 
-Told = Callable[[QuestionTurn, str], str]
-CHANGE_ASPECTS: Mapping[str, Told] = {
+Teller = Callable[[QuestionTurn, str], str]
+CHANGE_ASPECTS: Mapping[str, Teller] = {
     "was_it": was_it,
     "owners": owners,
-    "where": where,
+    "where": nodes_of_job,
     "device": device,
     "unrecorded": unrecorded,
     "worked": worked,
     "left_out": left_out,
     "how_back": how_back,
 }
-WEIGHED_CHANGES: Mapping[str, Told] = {"made": made, "claimed": claimed, "harm": harm, "safe": safe}
+WEIGHED_CHANGES: Mapping[str, Teller] = {"made": change_recorded, "claimed": claimed, "harm": harm, "safe": safe}
 """Aspects with a change behind a colon."""

@@ -60,8 +60,8 @@ def _forbidden(turn: QuestionTurn, reading: OrderReading) -> Iterator[str]:
         subject = object_text if " and " not in object_text else f"{object_text}, each"
         yield f"Understood: {subject} {order_text}. Nothing is proposed or changed for it now."
     else:
-        held = "that is held off" if reading.verb == HELD_OFF else "no"
-        yield f"Understood: {held}. Nothing is changed, and nothing new is proposed."
+        answer_text = "that is held off" if reading.verb == HELD_OFF else "no"
+        yield f"Understood: {answer_text}. Nothing is changed, and nothing new is proposed."
     if waiting.error:
         turn.kind = AnswerKind.UNKNOWN
         yield f"What waits for a yes is not known now: {waiting.error} {mark}"
@@ -119,8 +119,8 @@ def reported_told(turn: QuestionTurn, order: str) -> Iterator[str]:
 def not_due_told(turn: QuestionTurn, condition: str) -> Iterator[str]:
     """Tell that an order on a condition is not kept, and how what it names stands."""
     turn.kind = AnswerKind.REFUSED
-    told = one_line(filled_slots(condition, turn.request.names), 80)
-    yield f'Not proposed: Nightshift keeps no order for later, so "{told}" cannot be passed on. Say it when it is due.'
+    condition_text = one_line(filled_slots(condition, turn.request.names), 80)
+    yield f'Not proposed: Nightshift keeps no order for later, so "{condition_text}" cannot be passed on. Say it when it is due.'
     yield from _things_told(turn)
 
 

@@ -60,7 +60,7 @@ def test_the_last_name_takes_the_place_of_the_one_that_it_corrects(case: dict[st
 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
-    [*((SlipKind.HELD, line) for line in lines("taken_back")), *((SlipKind.UNCLEAR, line) for line in lines("unclear"))],
+    [*((SlipKind.HOLD, line) for line in lines("taken_back")), *((SlipKind.UNCLEAR, line) for line in lines("unclear"))],
 )
 def test_a_sentence_that_takes_itself_back_or_leaves_open_what_it_means_is_known(kind: SlipKind, sentence: str) -> None:
     slip = read_slip(sentence)

@@ -179,8 +179,8 @@ def read_sentence(sentence: str, names: Callable[[], Collection[str]] = tuple) -
     order = ", ".join(clause.text for clause in read if _orders(clause) or _forbids(clause))
     only_remark = bool(unknown) and orders and _only_remarks(arranged, clauses)
     if only_remark:
-        heard = [(clause, part) for clause, part in zip(arranged, clauses, strict=True) if not _has_unknown(part)]
-        english = _joined([clause for clause, _ in heard], [part for _, part in heard])
+        read_pairs = [(clause, part) for clause, part in zip(arranged, clauses, strict=True) if not _has_unknown(part)]
+        english = _joined([clause for clause, _ in read_pairs], [part for _, part in read_pairs])
     elif unknown and not orders:
         read_parts = [
             (clause, part)

@@ -7,7 +7,7 @@ import re
 _NAME = r"(?:(?:node|节点|机器|任务|作业|job)\s*)?(?:[A-Za-z][A-Za-z_-]*)?\d+(?:-\d+)?(?:号)?"
 _NAMES = rf"{_NAME}(?:\s*(?:和|跟|与|、|及)\s*{_NAME})*"
 _CHINESE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?<=\d)号(?:节点|机器)?(?=[^\d]|$)"), " "),
+    (re.compile(r"(?<=\d)号(?!节点|机器|机|任务|作业)"), " "),
     (
         re.compile(
             rf"^(?P<order>.+?)[，,、;；\s]*(?P<but>{_NAMES})(?:号|节点|机器)?(?:除外|不算|不要动?|别动|不用|不在内|保留)[。.!！]*$"
@@ -27,14 +27,14 @@ _CHINESE: tuple[tuple[re.Pattern[str], str], ...] = (
         r"same for \g<new>",
     ),
 )
-_DONE = {
+_VERB_WORDS = {
     "cancel": "取消|停掉?|杀掉?|kill掉?|cancel掉?",
     "restart": "重启|重新提交|重跑|恢复|重新启动",
     "drain": "排空|隔离|下线|drain掉?|摘掉?",
     "undrain": "放回去?|上线|放回来|恢复上线|解除隔离",
     "touch": "动|碰|改|修改|处理",
 }
-_VERBS = "|".join(f"(?P<{verb}>{words})" for verb, words in _DONE.items())
+_VERBS = "|".join(f"(?P<{verb}>{words})" for verb, words in _VERB_WORDS.items())
 _DID_YOU = (
     re.compile(
         rf"^(?:(?P<before>.*)[，,。；;\s])?(?:这|那|它|(?P<lead>{_NAME}))?是你(?:们)?(?:自己)?(?:把)?(?P<what>(?:{_NAME})?)(?:给)?(?:{_VERBS})(?:了|过|掉)*的?[吗么嘛吧]?[？?]?$"
@@ -67,19 +67,19 @@ def did_you(sentence: str) -> str:
     """Return `did you drain node12?` for 是你把node12排空的吗: who did it is asked for, and nothing is ordered; else nothing."""
     match = next(filter(None, (pattern.match(sentence.strip()) for pattern in _DID_YOU)), None)
     if match is None and (risky := _RISKY.match(sentence.strip())) is not None:
-        named = risky["what"] or risky["more"]
-        verb = next(name for name in _DONE if risky[name])
-        plain = f"put {named} back" if verb == "undrain" else f"{verb} {named}"
-        return f"is it risky to {plain}?" if named else ""
+        object_name = risky["what"] or risky["more"]
+        verb = next(name for name in _VERB_WORDS if risky[name])
+        plain = f"put {object_name} back" if verb == "undrain" else f"{verb} {object_name}"
+        return f"is it risky to {plain}?" if object_name else ""
     if match is None:
         return ""
     groups = match.groupdict()
-    verb = next(name for name in _DONE if groups[name])
-    what = groups["what"] or groups.get("more") or groups.get("lead") or "it"
+    verb = next(name for name in _VERB_WORDS if groups[name])
+    object_text = groups["what"] or groups.get("more") or groups.get("lead") or "it"
     quoted = _QUOTED.search(groups["before"] or "")
-    named = re.findall(_NAME, _QUOTED.sub(" ", groups["before"] or ""))
-    what = named[-1] if what == "it" and len(named) == 1 else what
-    return f"{f'{chr(34)}{quoted[1]}{chr(34)}: ' if quoted else ''}did you {verb} {what}?"
+    object_name = re.findall(_NAME, _QUOTED.sub(" ", groups["before"] or ""))
+    object_text = object_name[-1] if object_text == "it" and len(object_name) == 1 else object_text
+    return f"{f'{chr(34)}{quoted[1]}{chr(34)}: ' if quoted else ''}did you {verb} {object_text}?"
 
 
 _GERMAN = (
