@@ -149,7 +149,7 @@ def safe(turn: QuestionTurn, change: str) -> str:
     """Return whether a change may well be made: the other way round of what harm it would do."""
     text = harm(turn, change)
     for word, turned in (("No", "Yes"), ("Yes", "No")):
-        if re.match(rf"{word}[:,]", text):
+        if text.startswith((f"{word}:", f"{word},")):
             return turned + text[len(word) :]
     return text
 
@@ -270,7 +270,7 @@ def worked(turn: QuestionTurn, text: str) -> str:
         return ""
     row = rows[-1]
     turn.about = about_row(turn, row)
-    more = f"; {', '.join(str(other['approval']) for other in rows[:-1])} wait as well" if len(rows) > 1 else ""
+    more = f"; {', '.join(str(earlier['approval']) for earlier in rows[:-1])} wait as well" if len(rows) > 1 else ""
     return (
         f"No, not yet: approval {row['approval']} waits for a yes, and nothing of it is done: {one_line(row['change'], 140)}"
         f" [{waiting.number}]{more}."

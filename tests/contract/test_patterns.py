@@ -35,6 +35,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/elsewhere.py", "han or '(?!)'"): "a file of the package, behind re.escape",
     ("agent/elsewhere.py", "plain"): "a file of the package, behind re.escape",
     ("agent/quantities.py", "_NO_UNIT.format(unit=_UNIT, span=_SPAN)"): "of constants",
+    ("agent/change_aspects.py", "words"): "values of the constant _CHANGED",
+    ("agent/holds.py", "pattern"): "literals, in the constant _HOLDS",
     ("agent/scope.py", "_ALL.pattern"): "of a constant",
     ("agent/scope.py", "_PART.pattern"): "of a constant",
     ("agent/small_talk.py", "_part(words, language)"): "values of the constant _PADDING",
