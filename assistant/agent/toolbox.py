@@ -305,6 +305,8 @@ KEPT_RESULTS = 2
 LEAST = 4_000
 """Characters that are given in any case; a model without room for that says so itself."""
 LINE = 160
+END_KEPT = 300
+"""Characters of the end of a result that is cut in its middle."""
 
 
 class Shortener(AgentMiddleware[Any, Any]):
@@ -407,6 +409,8 @@ def _cut(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
         length = max(len(text) - over, 400)
         if length < len(text):
             over -= len(text) - length
-            short = f"{text[:length]}\n[cut to make room: {len(text) - length:,} more characters]\n</data>"
+            # its end closes the data and says how to read all of it; of a log it is what matters
+            head, end = text[: max(length - END_KEPT, 100)], text[-END_KEPT:]
+            short = f"{head}\n[cut to make room: {len(text) - len(head) - len(end):,} characters]\n{end}"
             trimmed[place] = trimmed[place].model_copy(update={"content": short})
     return trimmed
