@@ -112,8 +112,8 @@ def bench_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     elif name == "copy":
         tool_name, arguments = copy_config.name, {"job": scene.jobs["failed"]}
     else:
-        tool_name, given = CHANGES[name]
-        arguments = {key: text.format(**scene.jobs) if isinstance(text, str) else text for key, text in given.items()}
+        tool_name, own_arguments = CHANGES[name]
+        arguments = {key: text.format(**scene.jobs) if isinstance(text, str) else text for key, text in own_arguments.items()}
     if name == "trial":  # a script of which nobody can tell how it goes on
         arguments["exclude"] = ["node01", "node02", "node03"]
         job = scene.transport._jobs[scene.jobs["failed"]]
@@ -177,8 +177,8 @@ def after(bench: Bench, module: Any, function: str, monkeypatch: pytest.MonkeyPa
     """Let an edit come right behind a step that a change makes several of."""
     real, steps = getattr(module, function), []
 
-    def step(*given: Any, **named: Any) -> Any:
-        result = real(*given, **named)
+    def step(*positional: Any, **named: Any) -> Any:
+        result = real(*positional, **named)
         steps.append(function)
         if len(steps) == times:
             EDITS[edit][0](bench)

@@ -46,8 +46,12 @@ def test_of_two_renames_the_second_is_not_made_and_the_first_is_told_and_can_be_
     assert f"not put back: {place}; nightshift undo {outcome.call} takes back" in outcome.error
     assert outcome.value["paths"] == [str(place)]
     assert (place.is_dir(), first.exists(), second.is_dir()) == (True, False, True)
-    refusals = [one for one in bench.scene.store.decisions(outcome.call) if one.verdict is not Verdict.ALLOW]
-    assert [one.rule for one in refusals if one.rule.startswith(EDITS[edit][1])] == [one.rule for one in refusals] != []
+    refusals = [decision for decision in bench.scene.store.decisions(outcome.call) if decision.verdict is not Verdict.ALLOW]
+    assert (
+        [decision.rule for decision in refusals if decision.rule.startswith(EDITS[edit][1])]
+        == [decision.rule for decision in refusals]
+        != []
+    )
     assert len(refusals) == 1, "the same refusal is written once"
     with pytest.raises(Denied):
         bench.gate().undo(outcome.call, "playbook:x")
@@ -129,17 +133,17 @@ def test_second_names_are_put_in_place_all_or_none(times: int, edit: str, tmp_pa
     before = files_of(bench.scene)
     real, steps = second_names._link_into, []
 
-    def link_into(*given: Any) -> None:
-        real(*given)
-        steps.append(given)
+    def link_into(*positional: Any) -> None:
+        real(*positional)
+        steps.append(positional)
 
     monkeypatch.setattr(second_names, "_link_into", link_into)
     edits: list[str] = []
     # links are made in a thread that must not use the store: the edit comes right behind it
     real_step = vars(second_names)["as_owner"]
 
-    def as_owner(*given: Any) -> Any:
-        result = real_step(*given)
+    def as_owner(*positional: Any) -> Any:
+        result = real_step(*positional)
         if len(steps) == times and not edits:
             edits.append(edit)
             EDITS[edit][0](bench)
@@ -175,8 +179,8 @@ def killed_between(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     function = "move" if name == "set aside" else "write_tracker"
     real = getattr(aside, function)
 
-    def step(*given: Any, **named: Any) -> None:
-        real(*given, **named)
+    def step(*positional: Any, **named: Any) -> None:
+        real(*positional, **named)
         raise KeyboardInterrupt
 
     event = Event(EventKind.JOB_ENDED, bench.scene.jobs["failed"], None, bench.scene.clock.now())

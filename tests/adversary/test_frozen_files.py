@@ -188,11 +188,11 @@ def test_what_changes_right_before_the_command_is_not_done(
     states: list[dict[str, str]] = []
 
     def swapped(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*positional: Any, **named: Any) -> Any:
             if not states:
                 change(scene)
                 states.append(tree_of(scene.folder))
-            return real(*given, **named)
+            return real(*positional, **named)
 
         return call
 

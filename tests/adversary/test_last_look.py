@@ -106,8 +106,8 @@ def test_no_second_way_to_go_on_is_tried(edit: str, tmp_path: Path, monkeypatch:
     bench = bench_of("trial", tmp_path, monkeypatch)
     plan = trial._plan
 
-    def two_ways(*given: Any) -> Any:
-        made = plan(*given)
+    def two_ways(*positional: Any) -> Any:
+        made = plan(*positional)
         return made._replace(trials=(*made.trials, replace(made.trials[0], variable="RESUME=1")))
 
     monkeypatch.setattr(trial, "_plan", two_ways)
