@@ -40,6 +40,7 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
     "watch, requeue by a watch of a second store": (2, lambda night: [night.restart(), night.restart(1, requeue=True)]),
     "watch, person, second watch": (1, lambda night: [night.restart(), night.approved(), night.restart(takes_over=True)]),
     "watch, person, second store": (2, lambda night: [night.restart(), night.approved(), night.restart(1)]),
+    "watch, second watch, second store": (2, lambda night: [night.restart(), night.restart(takes_over=True), night.restart(1)]),
     "three stores": (3, lambda night: [night.restart(), night.restart(1), night.restart(2)]),
     "three stores, one requeues": (3, lambda night: [night.restart(), night.restart(1, requeue=True), night.restart(2)]),
 }
