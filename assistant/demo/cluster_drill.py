@@ -150,7 +150,7 @@ srun --kill-on-bad-exit=1 --mem={memory_mb}M bash -c '
   export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID PYTHONPATH={source}
   export NIGHTSHIFT_ADDRESS=$(hostname -i | cut -d" " -f1)
   exec {python} -m assistant.training.numpy_lm --checkpoints {folder}/checkpoints \\
-    --steps {steps} --save-interval {save_every} --step-ms {step_ms:g} \\
+    --steps {steps} --save-interval {save_every} --step-ms {step_ms:g}{timeout} \\
     ${{NIGHTSHIFT_RESUME_FROM:+--load "$NIGHTSHIFT_RESUME_FROM"}}'
 """
 MEMORY_MB = 1024
@@ -312,7 +312,9 @@ class ClusterDrill:
             time.sleep(POLL_S)
 
     def _spec(self) -> JobSpec:
-        source = Path(__file__).resolve().parents[3]
+        source = Path(__file__).resolve().parents[2]
+        # the fault is armed while the job runs: too late for its ranks to learn how long a collective may wait
+        timeout_s = cluster_faults()[self.drill.fault].collective_timeout_s if self.drill.fault else None
         script = SCRIPT.format(
             folder=self.folder,
             source=shlex.quote(str(source)),
@@ -321,6 +323,7 @@ class ClusterDrill:
             save_every=SAVE_EVERY,
             step_ms=STEP_MS,
             memory_mb=MEMORY_MB,
+            timeout=f" --collective-timeout {timeout_s:g}" if timeout_s else "",
         )
         self._faults.mkdir()
         closed = (node.name for node in self._fleet if self._decision(node=node.name).verdict is not Verdict.ALLOW)
