@@ -56,6 +56,7 @@ from assistant.diagnose.advice.shown_beside import (
 from assistant.diagnose.advice.standing import (
     end_account,
     last_words,
+    run_before,
     spike_account,
     stack_account,
     waiting_account,
@@ -126,7 +127,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     deed = diagnosis.advice.removesuffix(reason.remedy).strip()
     program = program_of(diagnosis, facts)
     if diagnosis.reason == "no_failure":
-        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {without_device(facts) or diagnosis.advice}".strip())
+        proposal = without_device(facts) or run_before(facts) or diagnosis.advice
+        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {proposal}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = of_last_failure(diagnosis, facts, entries, program)
         remedy = remedy or " ".join(

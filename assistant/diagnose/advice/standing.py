@@ -15,13 +15,13 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run_bar, run_round, setting
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.weighing.loss import lost_at_once, rise_account, spike_of, warm_up
-from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
+from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure, verdict_rows
 from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
-SHOWN_OF_END = 120
+SHOWN_OF_END, SHOWN_OF_ITEM, MOST_VERDICTS = 120, 60, 200
 CLEANED_UP, OFTEN = 20, 5
 """Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
 _DIGITS = re.compile(r"\d+")
@@ -94,7 +94,8 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
     outcome, cited = outcome_of(facts), diagnosis.root_cause[0]
     ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
     if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
-        return f"It is over and came to its end ({cited.file}:{cited.line}{_words_of_end(cited.text, facts)})."
+        end = f"{cited.file}:{cited.line}{_words_of_end(cited.text, facts)}"
+        return f"It is over and came to its end ({end}).{_failed_items(facts)}"
     bar, last = run_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
         counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
@@ -109,6 +110,35 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
     else:
         reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def _failed_items(facts: Facts) -> str:
+    """Return which items failed of those whose verdicts a program lists at its end; empty where all went well or it lists none."""
+    last = facts.lines[-1].number
+    verdicts = verdict_rows(facts.between(last - MOST_VERDICTS, last))
+    bad = [row.partition(":")[0].strip() for row, is_good in verdicts.values() if not is_good]
+    if not bad:
+        return ""
+    named = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
+    more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
+    where = f"job.log:{min(verdicts)}-{max(verdicts)}"
+    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {named}{more} ({where})."
+
+
+def run_before(facts: Facts) -> str:
+    """Return how the run before the last one of a log failed; empty where the last one shows work or an end, or none failed."""
+    runs = facts.progress.runs
+    only_began = facts.case.job is None and outcome_of(facts).how is How.NOTHING_WRONG
+    if len(runs) < 2 or not only_began or facts.progress.last_line >= runs[-1].first:
+        return ""
+    before = [episode for episode in facts.episodes if runs[-2].first <= episode.first < runs[-1].first]
+    if not before:
+        return ""
+    raised = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
+    return (
+        f"The last of the {len(runs)} starts in this file, from line {runs[-1].first} on, shows no work yet: whether it gets"
+        f" further is not known. The one before it failed: {raised} (job.log:{before[-1].raised[-1].line})."
+    )
 
 
 def _plain_words(line: str, facts: Facts) -> str:

@@ -127,7 +127,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
         return ()
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
     printed = [line.number for line in keyed if END.search(line.text)]
-    begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
+    begins = {**dict(_first_again(keyed)), **dict(_short_head_again(keyed, tracebacks)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
     for begin in _repeated(_outside(keyed, tracebacks), ended):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
@@ -155,6 +155,24 @@ def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
     for before, line in pairwise(keyed):
         if line.key == first.key and line.text != before.text and _GRAVE.search(before.text) and _apart(before.text, line.text):
             yield line.number, f"the first line again behind an error: {line.text.strip()[:60]!r}"
+
+
+def _short_head_again(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:
+    """Yield where the few lines before the first traceback come again, byte for byte, right behind a traceback.
+
+    A loop that catches what fails names its items; a shell that loads modules and starts a program prints the same each time. A
+    single line must come again twice.
+    """
+    head = [line for line in keyed if tracebacks and line.number < tracebacks[0][0]]
+    if not head or len({line.key for line in head}) >= MATCHED or any(_GRAVE.search(line.text) for line in head):
+        return
+    places = []
+    for _, last in tracebacks:
+        at = bisect_right(keyed, last, key=lambda line: line.number)
+        if [line.text for line in keyed[at : at + len(head)]] == [line.text for line in head]:
+            places.append(keyed[at])
+    if len(places) > (len(head) == 1):
+        yield from ((line.number, f"the log begins again: {line.text.strip()[:60]!r}") for line in places)
 
 
 def _apart(before: str, after: str) -> bool:
