@@ -15,7 +15,8 @@ from assistant.diagnose.readers.circumstances import named_setting
 from assistant.diagnose.readers.origin import LIBRARY, Origin, frames_of, package_of, source_of
 from assistant.records import Citation
 
-_PLUMBING = frozenset("numpy torch scipy jax jaxlib pandas tensorflow keras cupy pyarrow six tqdm".split()) | sys.stdlib_module_names
+_ARRAYS = frozenset("numpy torch scipy jax jaxlib pandas tensorflow keras cupy pyarrow six tqdm".split())
+_PLUMBING = _ARRAYS | sys.stdlib_module_names
 _LOADS = re.compile(r"\b([A-Z]\w{2,60}\.(?:_?from_pretrained|from_config|load\w*)|load_\w{3,40}|from_pretrained)\(")
 _READS = re.compile(r"\b(?:args|cfg|config|opt|hparams|self\.args)\.(\w*(?:model|tokenizer|path|dir|folder|name_or_path)\w*)")
 SHOWN_OF_SOURCE = 100
