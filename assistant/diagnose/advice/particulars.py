@@ -27,6 +27,7 @@ from assistant.diagnose.advice.entry_words import (
     switched_off_before_end,
     words_of_entries,
 )
+from assistant.diagnose.advice.good_ends import end_account, run_before
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
@@ -54,9 +55,7 @@ from assistant.diagnose.advice.shown_beside import (
     zero_size,
 )
 from assistant.diagnose.advice.standing import (
-    end_account,
     last_words,
-    run_before,
     spike_account,
     stack_account,
     waiting_account,
