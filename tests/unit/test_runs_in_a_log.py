@@ -200,8 +200,21 @@ def test_a_version_is_no_count_up_to_the_last(tmp_path: Path, knowledge: Knowled
 
 
 def test_verdicts_behind_the_end_of_the_work_are_results(tmp_path: Path, knowledge: Knowledge) -> None:
-    rows = "rye-oven1: Passed\nrye-oven2: Failed w/ error \"crumb\"\nwheat-oven1: Passed\nwheat-oven2: Passed\n"
+    rows = 'rye-oven1: Passed\nrye-oven2: Failed w/ error "crumb"\nwheat-oven1: Passed\nwheat-oven2: Passed\n'
     ended = answer_of(STARTS + WORK + "All tests completed.\n" + rows, tmp_path, knowledge)
     assert ended.reason == "no_failure"
     assert "Of the 4 items that it lists 1 failed: rye-oven2" in ended.advice
     assert outcome_of(facts_of(STARTS + rows.replace("Passed", "Failed"), tmp_path, knowledge)).how is How.FAILED
+
+
+@pytest.mark.parametrize("row", ["{n:6d} {x:.6e} {y:.6f} 0fcfa1eb", "{n}, {x:.4f}, {y:.4f}", "| {n} | {x:.3f} |"])
+def test_rows_of_a_table_without_words_count(row: str) -> None:
+    rows = "".join(row.format(n=number, x=3 / number, y=0.5 + number / 400) + "\n" for number in range(1, 60))
+    (counter,) = find_counters(keyed_lines(lines_of("# new run\n" + rows)))
+    assert counter.values[-1] == 59.0
+    assert counter.after(30) == 30
+
+
+def test_dates_and_lists_are_no_rows_of_a_table() -> None:
+    dates = "".join(f"2026-03-{day:02d} 10:00:0{day % 10}.125 oven\n" for day in range(1, 20))
+    assert find_counters(keyed_lines(lines_of(dates))) == ()

@@ -80,6 +80,11 @@ EPILOGUE = 12
 """Lines of the epilogue of a scheduler, from its begin to what the job used."""
 
 
+_ROW = re.compile(r"[\s|]*\d{1,9}(?:(?:\s*[,;|]|\s)\s*[-+\w.]{1,40}){1,20}[\s|,;]*$")
+_BETWEEN_COLUMNS = re.compile(r"[\s,;|]+")
+_FRACTION = re.compile(r"(?<![\w.])[-+]?\d{1,12}\.\d{1,18}(?:[eE][-+]?\d{1,3})?(?![\w.])")
+
+
 class Run(NamedTuple):
     """One run of several in a log."""
 
@@ -106,13 +111,24 @@ class Keyed(NamedTuple):
 
 
 def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
-    """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars."""
+    """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars.
+
+    Rows of a table without words, `54 7.5e-03 0.77`, share how many columns they have.
+    """
     keyed = []
     for number, text in lines:
-        key = text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
+        key = _row_form(text) or text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
         if len(key) >= SHORTEST_KEY:
             keyed.append(Keyed(number, key, text))
     return keyed
+
+
+def _row_form(text: str) -> str:
+    """Return the form of a row that begins with a whole number and holds a fraction; empty of any other line."""
+    row = text[:READ_LENGTH]
+    if not row.lstrip(" |\t")[:1].isdigit() or not _ROW.match(row) or not _FRACTION.search(row):
+        return ""
+    return f"row of {len(_BETWEEN_COLUMNS.split(row.strip(' |,;')))} numbers"
 
 
 def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (), steps: Sequence[int] = ()) -> tuple[Run, ...]:
