@@ -50,10 +50,10 @@ def _failed_items(facts: Facts) -> str:
     bad = [row.partition(":")[0].strip() for row, is_good in verdicts.values() if not is_good]
     if not bad:
         return ""
-    named = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
+    names = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
     more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
-    where = f"job.log:{min(verdicts)}-{max(verdicts)}"
-    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {named}{more} ({where})."
+    lines = f"job.log:{min(verdicts)}-{max(verdicts)}"
+    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {names}{more} ({lines})."
 
 
 def run_before(facts: Facts) -> str:

@@ -198,13 +198,15 @@ def _not_submitted(rule: FailedRule, facts: Facts) -> str:
     )
     jobs = list(dict.fromkeys(numbers))[:MOST_JOBS]
     log = next((text.strip().partition(" (")[0] for text in rule.sections.get("log", []) if text.strip()), "")
-    where = f" The submission is told of in job.log:{failed[0].number}." if failed else ""
+    cited_line = f" The submission is told of in job.log:{failed[0].number}." if failed else ""
     if not jobs:
         words = next((text.strip() for text in message[1:] if _TELLS.search(text)), "")
-        said = f": {cut(words, SHOWN_OF_ERROR).rstrip('.')}" if words else ", and the lines below that message are all that it said"
+        complaint = (
+            f": {cut(words, SHOWN_OF_ERROR).rstrip('.')}" if words else ", and the lines below that message are all that it said"
+        )
         return (
-            f"The command that submits {rules}{status}{said}. Mend the submit command or the profile (queue, resources, account): "
-            f"the program itself has not begun.{where}"
+            f"The command that submits {rules}{status}{complaint}. Mend the submit command or the profile (queue, resources, account): "
+            f"the program itself has not begun.{cited_line}"
         )
     record = f"qacct -j {jobs[0]}" if any("has been submitted" in text for text in message) else f"sacct -j {jobs[0]}"
     output = f", and what it printed in {log}" if log else ""
@@ -212,7 +214,7 @@ def _not_submitted(rule: FailedRule, facts: Facts) -> str:
     return (
         f"The command that submits {rules}{status} although the scheduler took {numbered}: with -sync y or --wait that is how "
         f"the job itself ended, within seconds. Look first at how it ended ({record}), its own output of the scheduler{output}; "
-        f"where several failed alike, at what they share (submit command, environment of the rule).{where}"
+        f"where several failed alike, at what they share (submit command, environment of the rule).{cited_line}"
     )
 
 
