@@ -72,14 +72,12 @@ def taken_at_start(text: str, facts: Facts) -> str:
     matches = [match for each in (text, *texts) if (match := _AT_START.search(each[: 2 * MOST_OF_LINE])) is not None]
     starts = {(match[1] or "The GPU").strip(): (float(match[2]), float(match[3]), match[4]) for match in matches}
     device, (free, total, share) = min(starts.items(), key=lambda item: item[1][0] / (item[1][1] or 1.0))
-    free_texts = (
-        f" ({', '.join(f'{name} {start[0]:g}' for name, start in sorted(starts.items()))} GiB free)" if len(starts) > 1 else ""
-    )
+    listed = f" ({', '.join(f'{name} {start[0]:g}' for name, start in sorted(starts.items()))} GiB)" if len(starts) > 1 else ""
     most = math.floor(free / total * 100) / 100 if total else 0.0
     condition = "the same on each of these GPUs" if len(starts) > 1 else "if the model still fits into that"
     return (
-        f"{device} had {free:g} of {total:g} GiB free at the start, less than the share of {share} asks for{free_texts}: end what else"
-        f" runs there (nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, {condition}."
+        f"{device} had {free:g} of {total:g} GiB free at the start, less than the share of {share} asks for{listed}: end what"
+        f" else runs there (nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, {condition}."
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.advice.amounts import lowered, oom_record, taken_at_start
-from assistant.diagnose.advice.sentences import begun
+from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -329,7 +329,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         whole = _gib(*[group for group in total.groups() if group is not None][:2])
         parts += [f"take a GPU with more than {whole:.1f} GiB"] if 0 < whole < SMALL_GPU_GIB else []
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
-    return f"{_grown(cited, facts)}{begun(words)}."
+    return f"{_grown(cited, facts)}{with_capital(words)}."
 
 
 def _looks_on(frames: Sequence[SourceFrame], functions: Sequence[str], program: ProgramOfLog) -> str:

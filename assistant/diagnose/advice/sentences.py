@@ -26,7 +26,7 @@ FEWEST_WORDS = 7
 _PLAIN_WORD = re.compile(r"[a-z]+(?=[\s,;:.']|$)(?!\.\w)")
 
 
-def begun(sentence: str) -> str:
+def with_capital(sentence: str) -> str:
     """Return a sentence with a capital at its beginning; a path, a name or code with which it begins stays as it is."""
     return f"{sentence[:1].upper()}{sentence[1:]}" if _PLAIN_WORD.match(sentence) else sentence
 

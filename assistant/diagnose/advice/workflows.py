@@ -55,7 +55,7 @@ _JOB = re.compile(
 """The number that the batch system gave to the job of a rule, as Snakemake prints it."""
 MOST_JOBS = 6
 _SUBMITS = "Error submitting jobscript"
-_TAKEN = re.compile(r"\bYour job(?:-array)? (\d{1,12})[. ]|\bSubmitted batch job (\d{1,12})|\bJob <(\d{1,12})> is submitted")
+_SUBMITTED = re.compile(r"\bYour job(?:-array)? (\d{1,12})[. ]|\bSubmitted batch job (\d{1,12})|\bJob <(\d{1,12})> is submitted")
 _STARTS = re.compile(r"^\s*[^\s#]")
 _PROCESSORS = (
     " Build its compiled packages anew on such a node, or for the common processor, or keep the process to nodes of the kind that "
@@ -194,19 +194,17 @@ def _not_submitted(rule: FailedRule, facts: Facts) -> str:
         match[match.lastindex or 0]
         for line in facts.lines
         if not facts.before_leg(line.number)
-        for match in _TAKEN.finditer(line.text[:200])
+        for match in _SUBMITTED.finditer(line.text[:200])
     )
     jobs = list(dict.fromkeys(numbers))[:MOST_JOBS]
     log = next((text.strip().partition(" (")[0] for text in rule.sections.get("log", []) if text.strip()), "")
     cited_line = f" The submission is told of in job.log:{failed[0].number}." if failed else ""
     if not jobs:
         words = next((text.strip() for text in message[1:] if _TELLS.search(text)), "")
-        complaint = (
-            f": {cut(words, SHOWN_OF_ERROR).rstrip('.')}" if words else ", and the lines below that message are all that it said"
-        )
+        complaint = f": {cut(words, SHOWN_OF_ERROR).rstrip('.')}" if words else ", and what stands below that message is all"
         return (
-            f"The command that submits {rules}{status}{complaint}. Mend the submit command or the profile (queue, resources, account): "
-            f"the program itself has not begun.{cited_line}"
+            f"The command that submits {rules}{status}{complaint}. Mend the submit command or the profile (queue, resources, "
+            f"account): the program itself has not begun.{cited_line}"
         )
     record = f"qacct -j {jobs[0]}" if any("has been submitted" in text for text in message) else f"sacct -j {jobs[0]}"
     output = f", and what it printed in {log}" if log else ""
