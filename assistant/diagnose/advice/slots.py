@@ -192,13 +192,13 @@ def slots_of(
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
     slots |= _of_asserts(cited, facts)
     slots |= _of_settings(text, origin, cited, facts)
-    if match := _TEMPORARY.search(text):
-        slots["temporary"] = match[1]
+    slots["temporary"] = match[1] if (match := _TEMPORARY.search(text)) else ""
     if "No space left" in text:
         slots |= path_without_space(text)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts)
-        slots |= handed_over(text, origin) | taker_slots(cited, origin, facts)
+        slots |= handed_over(text, origin)
+        slots |= taker_slots(cited, origin, facts, slots)
         if not (slots["subject"] and origin.own):
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
