@@ -62,6 +62,7 @@ from assistant.diagnose.advice.standing import (
 )
 from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
+from assistant.diagnose.advice.takers import handled_request
 from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
@@ -236,6 +237,8 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
     if diagnosis.reason in _OF_MESSAGES | _ASKS and (step := switched_off(cited, facts)):
         sentences.insert(0, step)
+    if handled := handled_request(cited, facts):
+        sentences.append(handled)
     if (ended := ended_later(cited.line, facts)) and ended not in advice:
         sentences.append(ended)
     if later_failures := failed_later(cited, facts):

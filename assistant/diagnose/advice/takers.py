@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import named_setting
-from assistant.diagnose.readers.origin import LIBRARY, Origin, frames_of, package_of, source_of
+from assistant.diagnose.readers.origin import LIBRARY, Origin, frames_of, package_of, request_handler, source_of
 from assistant.records import Citation
 
 _ARRAYS = frozenset("numpy torch scipy jax jaxlib pandas tensorflow keras cupy pyarrow six tqdm".split())
@@ -61,3 +61,9 @@ def taker_slots(cited: Citation, origin: Origin, facts: Facts, slots_before: Map
         if value is not None and "/" in value.value:
             slots["loaded_from"] = f"{value.name} {value.value} (job.log:{value.line})"
     return slots
+
+
+def handled_request(cited: Citation, facts: Facts) -> str:
+    """Return that only a request failed, where a server caught what was raised; empty where none did."""
+    server = request_handler(cited, facts)
+    return f"It was raised while {server} handled a request: that request failed, and the server itself goes on." if server else ""
