@@ -176,6 +176,7 @@ SLOTS = frozenset(
     "jobs_out one_task forward_at forward_code unsound callee rounded "
     "line_lacks sound text_operand parsed_code fields_of_row unsupported_by module_like "
     "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port ask_memory "
+    "taker taker_library loading loaded_from "
     "unset_inside folder_there file_there older feature python postponed channels gpu_shared full_path undecided_path".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/advice/slots.py`."""

@@ -156,7 +156,7 @@ def _by_outcome(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowled
         return diagnosis
     cited = outcome.citations()
     words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, diagnosis.step)
-    brief = outcome.how is How.NOTHING_WRONG and len(facts.lines) < FEWEST_LINES
+    brief = outcome.how is How.NOTHING_WRONG and sum(not facts.before_leg(line.number) for line in facts.lines) < FEWEST_LINES
     confidence = _SURE[outcome.how] - (0.25 if brief else 0.0)
     return replace(
         diagnosis,

@@ -13,6 +13,7 @@ from assistant.diagnose.readers.runs import find_counters, keyed_lines, same_cou
 from assistant.diagnose.verdict import judge
 from assistant.diagnose.weighing.outcome import How, outcome_of
 from assistant.logs.lines import Line
+from assistant.records import Diagnosis
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,23 @@ def test_a_log_that_begins_again_behind_an_end_holds_two_runs() -> None:
     first = STARTS + TRACEBACK
     begins = len(first.splitlines()) + 1
     assert runs_of(first + STARTS + WORK, ((6, 9),)) == [1, begins]
+
+
+@pytest.mark.parametrize(
+    ("head", "times", "runs"),
+    [("Lade Modul ofen/3.1\nLade Modul teig/2\n", 2, 2), ("using oven 3\n", 3, 3), ("using oven 3\n", 2, 1)],
+)
+def test_a_short_beginning_comes_again_behind_a_traceback(head: str, times: int, runs: int) -> None:
+    text = (head + TRACEBACK) * times
+    first = len(head.splitlines()) + 1
+    block = first + 3
+    places = tuple((first + block * turn, block * (turn + 1)) for turn in range(times))
+    assert runs_of(text, places) == [1 + block * turn for turn in range(runs)]
+
+
+def test_items_that_a_loop_names_are_no_beginning() -> None:
+    items = "".join(f"baking rye {number}\nheating to 240\n{TRACEBACK}" for number in range(4))
+    assert runs_of(items, tuple((3 + 6 * turn, 6 + 6 * turn) for turn in range(4))) == [1]
 
 
 def test_lines_of_each_epoch_are_no_beginning() -> None:
@@ -162,3 +180,41 @@ def test_counters_of_two_forms_are_not_compared() -> None:
     before = lines_of("".join(f"step number {number}\n" for number in range(1, 10)))
     after = lines_of("".join(f"sample {number}00 of many\n" for number in range(1, 30)))
     assert same_counter(before, after) is None
+
+
+def answer_of(text: str, folder: Path, knowledge: Knowledge) -> Diagnosis:
+    return judge(facts_of(text, folder, knowledge), knowledge)
+
+
+def test_a_last_start_that_shows_no_work_is_not_called_done(tmp_path: Path, knowledge: Knowledge) -> None:
+    head = "Lade Modul ofen/3.1\nLade Modul teig/2.2\n"
+    answer = answer_of((head + TRACEBACK) * 3 + head, tmp_path, knowledge)
+    assert answer.reason == "no_failure"
+    assert "The last of the 4 starts in this file, from line 19 on, shows no work yet" in answer.advice
+    assert "The one before it failed: KeyError: 'rye' (job.log:18)" in answer.advice
+    assert "Nothing has to be done" not in answer.advice
+
+
+def test_a_version_is_no_count_up_to_the_last(tmp_path: Path, knowledge: Knowledge) -> None:
+    assert not outcome_of(facts_of(STARTS + "Loaded module: python3/3.7.5\n", tmp_path, knowledge)).counted
+
+
+def test_verdicts_behind_the_end_of_the_work_are_results(tmp_path: Path, knowledge: Knowledge) -> None:
+    rows = 'rye-oven1: Passed\nrye-oven2: Failed w/ error "crumb"\nwheat-oven1: Passed\nwheat-oven2: Passed\n'
+    ended = answer_of(STARTS + WORK + "All tests completed.\n" + rows, tmp_path, knowledge)
+    assert ended.reason == "no_failure"
+    assert "Of the 4 items that it lists 1 failed: rye-oven2" in ended.advice
+    assert outcome_of(facts_of(STARTS + rows.replace("Passed", "Failed"), tmp_path, knowledge)).how is How.FAILED
+
+
+@pytest.mark.parametrize("row", ["{n:6d} {x:.6e} {y:.6f} 0fcfa1eb", "{n}, {x:.4f}, {y:.4f}", "| {n} | {x:.3f} |"])
+def test_rows_of_a_table_without_words_count(row: str) -> None:
+    rows = "".join(row.format(n=number, x=3 / number, y=0.5 + number / 400) + "\n" for number in range(1, 60))
+    (counter,) = find_counters(keyed_lines(lines_of("# new run\n" + rows)))
+    assert counter.values[-1] == 59.0
+    assert counter.after(30) == 30
+
+
+def test_dates_and_lists_are_no_rows_of_a_table() -> None:
+    dates = "".join(f"2026-03-{day:02d} 10:00:0{day % 10}.125 oven\n" for day in range(1, 20))
+    assert find_counters(keyed_lines(lines_of(dates))) == ()

@@ -23,6 +23,10 @@ _MEMORY = re.compile(
 _GIB = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0, "": 1 / 1024}
 """Slurm counts memory without a unit in MiB."""
 _OOM = re.compile(r"Detected \d{1,6} oom[-_]kill event|have been OOM Killed|\bOut of memory: Kill|\boom-kill:|\bOOMKilled\b")
+_AT_START = re.compile(
+    r"Free memory on device (\S{1,20} )?\(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
+    r"\(([\d.]{1,6})"
+)
 _SIZE = re.compile(r"(\d[\d.]{0,17}) ?([KMGT])i?[Bb]?", re.IGNORECASE)
 
 
@@ -57,6 +61,24 @@ def memory_to_ask_for(facts: Facts, limit: str = "") -> str:
         return f"{match['pbs']}={more}gb in place of {match['pbs_value']}{match['pbs_unit']}b (job.log:{line.number})"
     size = _SIZE.fullmatch(limit.strip())
     return f"{_more(float(size[1]) * _GIB[size[2].upper()])}G in place of {limit.strip()}" if size is not None else ""
+
+
+def taken_at_start(text: str, facts: Facts) -> str:
+    """Return how much of each GPU others held as a server started, and the share that fits all; empty of another message."""
+    if not _AT_START.search(text[: 2 * MOST_OF_LINE]):
+        return ""
+    lines = (line.text for line in facts.lines if line.number >= facts.progress.leg)
+    texts = [line for line in lines if "Free memory on" in line[:MOST_OF_LINE]]
+    matches = [match for each in (text, *texts) if (match := _AT_START.search(each[: 2 * MOST_OF_LINE])) is not None]
+    starts = {(match[1] or "The GPU").strip(): (float(match[2]), float(match[3]), match[4]) for match in matches}
+    device, (free, total, share) = min(starts.items(), key=lambda item: item[1][0] / (item[1][1] or 1.0))
+    listed = f" ({', '.join(f'{name} {start[0]:g}' for name, start in sorted(starts.items()))} GiB)" if len(starts) > 1 else ""
+    most = math.floor(free / total * 100) / 100 if total else 0.0
+    condition = "the same on each of these GPUs" if len(starts) > 1 else "if the model still fits into that"
+    return (
+        f"{device} had {free:g} of {total:g} GiB free at the start, less than the share of {share} asks for{listed}: end what"
+        f" else runs there (nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, {condition}."
+    )
 
 
 def _more(gib: float) -> int:

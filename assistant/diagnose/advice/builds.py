@@ -25,8 +25,8 @@ LINES_ABOVE, LINES_BELOW = 12, 4
 LINES_OF_BUILD = 5000
 """Lines before the cited error among which the first of the same build stands."""
 _PLACED = re.compile(
-    r"(?:^|\s)(?P<file>[\w./+-]{1,200}\.\w{1,5})(?::(?P<line>\d{1,6})(?::\d{1,5})?|\((?P<cuda>\d{1,6})\)): "
-    r"(?:fatal |syntax )?(?:error(?: #\d{1,6})?: |(?=undefined: ))(?P<words>(?!\(-\d).+)"
+    r"(?:^|\s)(?P<file>[\w./+-]{1,200}\.\w{1,5})(?::(?P<line>\d{1,6})(?::\d{1,5})?|\((?P<cuda>\d{1,6})(?:,\d{1,6})?\))(?:: | - )"
+    r"(?:fatal |syntax )?(?:error(?: #\d{1,6}| [A-Z]{1,6}\d{2,6})?: |(?=undefined: ))(?P<words>(?!\(-\d).+)"
 )
 _GFORTRAN = re.compile(r"^(?:Fatal )?Error: (?P<words>.+)")
 _RUST = re.compile(r"^error(?:\[E\d{4}\])?: (?P<words>.+)")
@@ -52,6 +52,11 @@ _ASKS = (
         "declares (mpif.h): move that below it.",
     ),
     (re.compile(r"borrow of moved value|use of moved value"), "Clone the value, or hand over a reference (`&`) where it is moved."),
+    (
+        re.compile(r"Cannot find (?:name|namespace|type definition file for|module) ['\"](?P<name>[^'\"]{1,80})"),
+        "Import `{name}`, or add the package that declares it (its types) to that part of the project; a file of tests that the "
+        "build is not to compile can be left out of it (exclude in its tsconfig.json).",
+    ),
     (
         re.compile(r"was not declared in this|undeclared|undefined: |cannot find symbol|no IMPLICIT type|not found in this scope"),
         "Declare or import that name before, or correct it.",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.diagnose.advice.decisive import without_gpu
+from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
@@ -226,7 +227,7 @@ def _versions_sentence(versions: Versions) -> str:
     if versions.build or versions.cuda is not None:
         words.append(f"the build is {versions.build or f'for CUDA {_dotted(versions.cuda or (0, 0))}'}")
     sentence = ", ".join(words)
-    return f" {sentence[:1].upper()}{sentence[1:]}." if sentence else ""
+    return f" {with_capital(sentence)}." if sentence else ""
 
 
 def _newest_cuda(driver: str) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from assistant.content.reasons import gives_orders
+from assistant.diagnose.advice.sentences import with_capital
 
 SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
 """Characters of a sentence that is quoted as a remedy."""
@@ -87,4 +88,4 @@ def instruction_in(text: str) -> str:
         if typed is not None and is_fit:
             ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))
     words = max(ranked)[2] if ranked else ""
-    return f"{words[:1].upper()}{words[1:]}"
+    return with_capital(words)

@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.advice.amounts import lowered, oom_record
+from assistant.diagnose.advice.amounts import lowered, oom_record, taken_at_start
+from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -31,10 +32,6 @@ _OTHER_PROCESS = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
 _UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
 _RESERVED = re.compile(rf"{_SIZE} reserved in total by PyTorch")
-_AT_START = re.compile(
-    r"Free memory on device (\S{1,20} )?\(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
-    r"\(([\d.]{1,6})"
-)
 _ALLOWED = re.compile(rf"{_SIZE} allowed;")
 _LOADING_MODEL = re.compile(
     r"\b(?:[Ll]oad(?:ing)?) (?:the |a )?(?:\w+ )?(?:model|weights|checkpoint|pipeline)\b.{0,40}out of memory"
@@ -97,10 +94,10 @@ LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 def memory_advice(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     """Return what to change where the memory of a device did not suffice; empty where the cited line does not tell of that."""
     text = " ".join(message_of(cited, facts))
-    if start := _AT_START.search(text):
-        return _at_start(*start.groups())
-    if account := _account(text):
-        sentence, remedy, enough = account
+    if account := taken_at_start(text, facts):
+        return account
+    if parts := _account(text):
+        sentence, remedy, enough = parts
         if not enough and not remedy and (remains := _left_before(cited, text, facts)):
             return f"{sentence} {remains}"
         pieces = _in_pieces(cited, facts) if "in one piece" in sentence else ""
@@ -134,15 +131,6 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
     longest = f" Cut the {max(sizes, default=0)} of its other sizes, too (shorter clips, smaller parts)."
     axes = longest if len(sizes) >= OF_VOLUMES - 1 and first else ""
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}{axes}"
-
-
-def _at_start(device: str | None, free: str, total: str, share: str) -> str:
-    most = math.floor(float(free) / float(total) * 100) / 100 if float(total) else 0.0
-    return (
-        f"{(device or 'The GPU').strip()} had {free} of {total} GiB free at the start, less than the share of {share} asks "
-        f"for: end what else runs there "
-        f"(nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, if the model still fits into that."
-    )
 
 
 def _in_pieces(cited: Citation, facts: Facts) -> str:
@@ -341,7 +329,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         whole = _gib(*[group for group in total.groups() if group is not None][:2])
         parts += [f"take a GPU with more than {whole:.1f} GiB"] if 0 < whole < SMALL_GPU_GIB else []
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
-    return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+    return f"{_grown(cited, facts)}{with_capital(words)}."
 
 
 def _looks_on(frames: Sequence[SourceFrame], functions: Sequence[str], program: ProgramOfLog) -> str:

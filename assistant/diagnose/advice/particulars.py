@@ -27,6 +27,7 @@ from assistant.diagnose.advice.entry_words import (
     switched_off_before_end,
     words_of_entries,
 )
+from assistant.diagnose.advice.good_ends import end_account, run_before
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
@@ -54,7 +55,6 @@ from assistant.diagnose.advice.shown_beside import (
     zero_size,
 )
 from assistant.diagnose.advice.standing import (
-    end_account,
     last_words,
     spike_account,
     stack_account,
@@ -62,6 +62,7 @@ from assistant.diagnose.advice.standing import (
 )
 from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
+from assistant.diagnose.advice.takers import handled_request
 from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
@@ -126,7 +127,8 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     deed = diagnosis.advice.removesuffix(reason.remedy).strip()
     program = program_of(diagnosis, facts)
     if diagnosis.reason == "no_failure":
-        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {without_device(facts) or diagnosis.advice}".strip())
+        proposal = without_device(facts) or run_before(facts) or diagnosis.advice
+        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {proposal}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = of_last_failure(diagnosis, facts, entries, program)
         remedy = remedy or " ".join(
@@ -235,6 +237,8 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
     if diagnosis.reason in _OF_MESSAGES | _ASKS and (step := switched_off(cited, facts)):
         sentences.insert(0, step)
+    if handled := handled_request(cited, facts):
+        sentences.append(handled)
     if (ended := ended_later(cited.line, facts)) and ended not in advice:
         sentences.append(ended)
     if later_failures := failed_later(cited, facts):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
 from assistant.records import Citation
@@ -118,7 +119,7 @@ def path_state(cited: Citation, facts: Facts) -> PathState:
     if user and "enied" in text:
         words.append(f"the job runs as {user}")
     sentence = "; ".join(words)
-    return PathState(f"{sentence[:1].upper()}{sentence[1:]}." if sentence else "", wall)
+    return PathState(f"{with_capital(sentence)}." if sentence else "", wall)
 
 
 def _under(path: str, mount: str) -> bool:

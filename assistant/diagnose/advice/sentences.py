@@ -23,6 +23,14 @@ FEWEST_WORDS = 7
 """Words of a sentence from which on it may be compared by their share."""
 
 
+_PLAIN_WORD = re.compile(r"[a-z]+(?=[\s,;:.']|$)(?!\.\w)")
+
+
+def with_capital(sentence: str) -> str:
+    """Return a sentence with a capital at its beginning; a path, a name or code with which it begins stays as it is."""
+    return f"{sentence[:1].upper()}{sentence[1:]}" if _PLAIN_WORD.match(sentence) else sentence
+
+
 def joined(parts: Sequence[str]) -> str:
     """Return the parts as one text."""
     return " ".join(_new(_change_first(parts)))

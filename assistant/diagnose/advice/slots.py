@@ -42,6 +42,7 @@ from assistant.diagnose.advice.near_names import known_folder
 from assistant.diagnose.advice.path_state import path_without_space
 from assistant.diagnose.advice.standing import rate_lowered
 from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
+from assistant.diagnose.advice.takers import taker_slots
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
@@ -153,6 +154,7 @@ _SENTENCES = frozenset(
         "checked_values",
         "channels",
         "gpu_shared",
+        "taker",
     }
 )
 """Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
@@ -190,12 +192,13 @@ def slots_of(
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
     slots |= _of_asserts(cited, facts)
     slots |= _of_settings(text, origin, cited, facts)
-    if match := _TEMPORARY.search(text):
-        slots["temporary"] = match[1]
+    slots["temporary"] = match[1] if (match := _TEMPORARY.search(text)) else ""
     if "No space left" in text:
         slots |= path_without_space(text)
     if origin is not None:
-        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | handed_over(text, origin)
+        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts)
+        slots |= handed_over(text, origin)
+        slots |= taker_slots(cited, origin, facts, slots)
         if not (slots["subject"] and origin.own):
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
@@ -229,8 +232,7 @@ def slots_of(
         slots["port_option"] = "--master_port"
     if "device-side assert" in text and (nan := first_nan(facts, cited.line)) is not None:
         slots |= {"nan": f"{nan[0]} (job.log:{nan[1]})", "rate": rate_lowered(facts)}
-    if "does not require grad" in text:
-        slots["recomputed"] = recomputing(facts, cited.line)
+    slots["recomputed"] = recomputing(facts, cited.line) if "does not require grad" in text else ""
     if match := _IMPORTED.search(text):
         slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
     if "exceeded" in text:

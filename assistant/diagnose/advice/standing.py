@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.advice.instructions import instruction_in
-from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, record_command, saved
+from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, record_command, saved
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run_bar, run_round, setting
+from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, setting
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.weighing.loss import lost_at_once, rise_account, spike_of, warm_up
-from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
+from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
@@ -25,16 +25,12 @@ SHOWN_OF_END = 120
 CLEANED_UP, OFTEN = 20, 5
 """Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
 _DIGITS = re.compile(r"\d+")
-_WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
-_NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
-"""Bars, rules, and words that are no proof that all is well."""
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_OF_LINE = 400
 """Characters of a line in which words of failure are looked for."""
 MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
-_OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
 _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
     r"(?:non-zero exit (?:status|code) |\b[Ee]xit(?:ed)?(?: with)?(?: an?)?(?: error)?(?: exit)? (?:status|code):? ?\(?)"
@@ -85,45 +81,6 @@ class _Wait(NamedTuple):
     sequence: int
     operation: str
     line: int
-
-
-def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
-    """Return how a run in which nothing failed stands at the end of its log; empty where the scheduler knows it better."""
-    if not facts.lines or facts.case.job is not None or not diagnosis.root_cause:
-        return ""
-    outcome, cited = outcome_of(facts), diagnosis.root_cause[0]
-    ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
-    if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
-        return f"It is over and came to its end ({cited.file}:{cited.line}{_words_of_end(cited.text, facts)})."
-    bar, last = run_bar(facts), facts.lines[-1].number
-    if outcome.counted and bar is None:
-        counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
-        return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
-    if bar is not None:
-        remaining = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
-        reached = f": it stood at {bar.position} of {bar.total}, and {remaining}"
-    elif (count := run_round(facts)) is not None:
-        reached = f": it was at {count}"
-    elif diagnosis.step:
-        reached = f"; its last step is {diagnosis.step}"
-    else:
-        reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
-    return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
-
-
-def _plain_words(line: str, facts: Facts) -> str:
-    """Return the words of a line to be quoted; empty where it is a bar, a table, a frame of a box or code."""
-    words = facts.streams.body(line).text.strip()
-    plain = _WORDS.search(words) and not _NOT_PLAIN.search(words) and not line[:1].isspace()
-    return cut(words, SHOWN_OF_END).rstrip(".") if plain and not tells_failure(words) else ""
-
-
-def _words_of_end(line: str, facts: Facts) -> str:
-    """Return the words of a line that say that a run is over, to be quoted; empty where the line is a bar or a table."""
-    words = facts.streams.body(line.rsplit("\r", 1)[-1]).text.strip()
-    return (
-        f": {cut(words, SHOWN_OF_END).rstrip('.')}" if _OVER.search(words) and "|" not in words and "bytes ..." not in words else ""
-    )
 
 
 def last_words(diagnosis: Diagnosis, facts: Facts) -> str:

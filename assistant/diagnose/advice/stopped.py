@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
+from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import (
@@ -254,7 +255,7 @@ def _without_bar(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> s
         stood = f"its last count is {last}"
     ran = f"it had run for {clock(int(length.total_seconds()))}" if length is not None else ""
     stood_at = " and ".join(words for words in (ran, stood) if words)
-    stood_at = f"{stood_at[:1].upper()}{stood_at[1:]}. " if stood_at else ""
+    stood_at = f"{with_capital(stood_at)}. " if stood_at else ""
     if save is not None:
         return f"{stood_at}Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     most = f", {limit}," if limit else ""

@@ -16,6 +16,7 @@ from assistant.diagnose.facts import Facts
 from assistant.records import Citation
 
 RULE, MISSING = "called_process_error.rule", "file_not_found_error.workflow"
+SUBMISSION = "called_process_error.submission"
 """The signatures of a rule that failed, and of one whose files are missing."""
 LINES_OF_BLOCK, LINES_ABOVE = 60, 16
 MOST_OF_LINE, SHOWN_OF_COMMAND, SHOWN_OF_ERROR, MOST_FILES = 2000, 200, 240, 4
@@ -53,6 +54,8 @@ _JOB = re.compile(
 )
 """The number that the batch system gave to the job of a rule, as Snakemake prints it."""
 MOST_JOBS = 6
+_SUBMITS = "Error submitting jobscript"
+_SUBMITTED = re.compile(r"\bYour job(?:-array)? (\d{1,12})[. ]|\bSubmitted batch job (\d{1,12})|\bJob <(\d{1,12})> is submitted")
 _STARTS = re.compile(r"^\s*[^\s#]")
 _PROCESSORS = (
     " Build its compiled packages anew on such a node, or for the common processor, or keep the process to nodes of the kind that "
@@ -76,7 +79,7 @@ class FailedRule(NamedTuple):
 
 def workflow_account(cited: Citation, facts: Facts) -> str:
     """Return what to do about a rule of a workflow that failed, or whose files are missing; empty for other lines."""
-    if cited.file != "job.log" or not (cited.rule in (RULE, MISSING) or _HEADS.search(cited.text[:MOST_OF_LINE])):
+    if cited.file != "job.log" or not (cited.rule in (RULE, MISSING, SUBMISSION) or _HEADS.search(cited.text[:MOST_OF_LINE])):
         return ""
     rule = failed_rule(cited, facts)
     of_rule = f"rule {rule.name}" if rule.name else "the rule"
@@ -133,6 +136,8 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
     of_process = "Process `" in cited.text or "command executed" in rule.sections
     if of_process and "(137)" in cited.text + " ".join(rule.sections.get("caused by", [])):
         return _failed_process(of_rule, cited, rule, "137")
+    if any(_SUBMITS in text for text in rule.sections.get("message", [])):
+        return _not_submitted(rule, facts)
     if rule.errors:
         number, words = rule.errors[0]
         return f"The command of {of_rule} failed with: {cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that."
@@ -175,6 +180,39 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
         f"The command of {of_rule} failed{status}, and what it printed is not in this log: run it by "
         f"hand{run}{inside}, or give the "
         f"rule a `log:` that takes its output, and read the message there.{means or ' Nothing can be mended before that is known.'}"
+    )
+
+
+def _not_submitted(rule: FailedRule, facts: Facts) -> str:
+    """Return what to do where the command that submits a rule's job failed, and whether the scheduler took the job all the same."""
+    message = rule.sections["message"]
+    failed = [line for line in facts.lines if _SUBMITS in line.text and not facts.before_leg(line.number)]
+    rules = f"the {len(failed)} rules that failed" if len(failed) > 1 else f"rule {rule.name}" if rule.name else "the rule"
+    code = next((match[1] for text in message if (match := re.search(r"exit code (\d{1,3})", text)) is not None), "")
+    status = f" returned {code}" if code else " failed"
+    numbers = (
+        match[match.lastindex or 0]
+        for line in facts.lines
+        if not facts.before_leg(line.number)
+        for match in _SUBMITTED.finditer(line.text[:200])
+    )
+    jobs = list(dict.fromkeys(numbers))[:MOST_JOBS]
+    log = next((text.strip().partition(" (")[0] for text in rule.sections.get("log", []) if text.strip()), "")
+    cited_line = f" The submission is told of in job.log:{failed[0].number}." if failed else ""
+    if not jobs:
+        words = next((text.strip() for text in message[1:] if _TELLS.search(text)), "")
+        complaint = f": {cut(words, SHOWN_OF_ERROR).rstrip('.')}" if words else ", and what stands below that message is all"
+        return (
+            f"The command that submits {rules}{status}{complaint}. Mend the submit command or the profile (queue, resources, "
+            f"account): the program itself has not begun.{cited_line}"
+        )
+    record = f"qacct -j {jobs[0]}" if any("has been submitted" in text for text in message) else f"sacct -j {jobs[0]}"
+    output = f", and what it printed in {log}" if log else ""
+    numbered = f"{'jobs' if len(jobs) > 1 else 'job'} {', '.join(jobs)}"
+    return (
+        f"The command that submits {rules}{status} although the scheduler took {numbered}: with -sync y or --wait that is how "
+        f"the job itself ended, within seconds. Look first at how it ended ({record}), its own output of the scheduler{output}; "
+        f"where several failed alike, at what they share (submit command, environment of the rule).{cited_line}"
     )
 
 

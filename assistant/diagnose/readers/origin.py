@@ -32,6 +32,11 @@ LIBRARY = re.compile(
 )
 _WORKPLACE = re.compile(r"()/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
 _STANDARD = re.compile(r"[/\\][Ll]ib(?:64)?[/\\](?:python3?[\d.]*[/\\])?([a-z_]\w*)")
+_HANDLERS = re.compile(
+    r"(?:site|dist)-packages/(?P<server>gradio)/(?:queueing|routes|route_utils)\.py$|(?:site|dist)-packages/(?P<app>starlette|fastapi|flask|"
+    r"werkzeug|django/core/handlers|tornado/web|aiohttp/web_protocol|uvicorn/protocols|sanic|grpc/_server|streamlit/runtime|celery/app/trace)"
+)
+"""Files of servers that catch what a request or task raises, and go on."""
 FORWARDS = frozenset(
     {"_call_impl", "_wrapped_call_impl", "__call__", "wrapper", "wrapped_func", "inner", "decorate_context", "_fn"}
 )
@@ -336,6 +341,13 @@ def _frames_above(cited: Citation, facts: Facts) -> list[SourceFrame]:
         if match := _FRAME.match(line.text):
             frames.append(SourceFrame(match[1], match[3] or "", int(match[2]), line.number))
     return frames[::-1]
+
+
+def request_handler(cited: Citation, facts: Facts) -> str:
+    """Return the server that handled the request in which a line was raised, and goes on; empty where none did."""
+    matches = (_HANDLERS.search(frame.file.replace("\\", "/")) for frame in frames_of(cited, facts))
+    match = next((match for match in matches if match is not None), None)
+    return (match["server"] or match["app"]).partition("/")[0] if match is not None else ""
 
 
 def source_of(frame: SourceFrame, facts: Facts) -> str:

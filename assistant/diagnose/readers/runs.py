@@ -80,6 +80,11 @@ EPILOGUE = 12
 """Lines of the epilogue of a scheduler, from its begin to what the job used."""
 
 
+_ROW = re.compile(r"[\s|]*\d{1,9}(?:(?:\s*[,;|]|\s)\s*[-+\w.]{1,40}){1,20}[\s|,;]*$")
+_BETWEEN_COLUMNS = re.compile(r"[\s,;|]+")
+_FRACTION = re.compile(r"(?<![\w.])[-+]?\d{1,12}\.\d{1,18}(?:[eE][-+]?\d{1,3})?(?![\w.])")
+
+
 class Run(NamedTuple):
     """One run of several in a log."""
 
@@ -106,13 +111,24 @@ class Keyed(NamedTuple):
 
 
 def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
-    """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars."""
+    """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars.
+
+    Rows of a table without words, `54 7.5e-03 0.77`, share how many columns they have.
+    """
     keyed = []
     for number, text in lines:
-        key = text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
+        key = _row_form(text) or text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
         if len(key) >= SHORTEST_KEY:
             keyed.append(Keyed(number, key, text))
     return keyed
+
+
+def _row_form(text: str) -> str:
+    """Return the form of a row that begins with a whole number and holds a fraction; empty of any other line."""
+    row = text[:READ_LENGTH]
+    if not row.lstrip(" |\t")[:1].isdigit() or not _ROW.match(row) or not _FRACTION.search(row):
+        return ""
+    return f"row of {len(_BETWEEN_COLUMNS.split(row.strip(' |,;')))} numbers"
 
 
 def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (), steps: Sequence[int] = ()) -> tuple[Run, ...]:
@@ -127,7 +143,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
         return ()
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
     printed = [line.number for line in keyed if END.search(line.text)]
-    begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
+    begins = {**dict(_first_again(keyed)), **dict(_short_head_again(keyed, tracebacks)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
     for begin in _repeated(_outside(keyed, tracebacks), ended):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
@@ -155,6 +171,24 @@ def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
     for before, line in pairwise(keyed):
         if line.key == first.key and line.text != before.text and _GRAVE.search(before.text) and _apart(before.text, line.text):
             yield line.number, f"the first line again behind an error: {line.text.strip()[:60]!r}"
+
+
+def _short_head_again(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:
+    """Yield where the few lines before the first traceback come again, byte for byte, right behind a traceback.
+
+    A loop that catches what fails names its items; a shell that loads modules and starts a program prints the same each time. A
+    single line must come again twice.
+    """
+    head = [line for line in keyed if tracebacks and line.number < tracebacks[0][0]]
+    if not head or len({line.key for line in head}) >= MATCHED or any(_GRAVE.search(line.text) for line in head):
+        return
+    places = []
+    for _, last in tracebacks:
+        at = bisect_right(keyed, last, key=lambda line: line.number)
+        if [line.text for line in keyed[at : at + len(head)]] == [line.text for line in head]:
+            places.append(keyed[at])
+    if len(places) > (len(head) == 1):
+        yield from ((line.number, f"the log begins again: {line.text.strip()[:60]!r}") for line in places)
 
 
 def _apart(before: str, after: str) -> bool:

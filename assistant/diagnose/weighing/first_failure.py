@@ -20,7 +20,7 @@ from typing import NamedTuple
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar
-from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, program_of
+from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, program_of, request_handler
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind, SourceFrame
 from assistant.diagnose.weighing.process_exits import exits_alone, first_task
@@ -185,9 +185,9 @@ def with_order(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     if diagnosis.category is Category.NONE and diagnosis.reason not in ("unknown", "hang", "slow_job", "loss_spike"):
         return diagnosis
     line = next((cited.line for cited in diagnosis.root_cause if cited.file == "job.log"), 0)
-    phase = phase_of(facts, line)
-    if phase in _OF_TRAINING and program_of(diagnosis, facts).kind not in (ProgramKind.TRAINING, ProgramKind.UNKNOWN):
-        phase = ""
+    outside_training = program_of(diagnosis, facts).kind not in (ProgramKind.TRAINING, ProgramKind.UNKNOWN)
+    phase = "" if any(request_handler(cited, facts) for cited in diagnosis.root_cause[:1]) else phase_of(facts, line)
+    phase = "" if phase in _OF_TRAINING and outside_training else phase
     return replace(diagnosis, phase=phase, patterns=(*diagnosis.patterns, *order(facts)))
 
 

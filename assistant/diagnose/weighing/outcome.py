@@ -176,6 +176,11 @@ _BUILT = re.compile(
     r"|^\s*Finished \W?(?:release|dev)\b.* target"
 )
 """The last line of a build, whatever its parts complained of."""
+_VERDICT = re.compile(
+    r"\W{0,8}\w[\w./ +-]{0,80}?\W{0,4}[:=|]\W{0,4}"
+    r"(?:(?P<well>pass(?:ed)?|ok|success(?:ful)?|succeeded|skipped)|fail(?:ed|ure|s)?|error)\b",
+    re.IGNORECASE,
+)
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
 """Time and level that a logger sets before the words."""
 _DONE_WORD = re.compile(r"\W{0,6}(?:all )?(?:done|finished|completed?|success)\W{0,6}$", re.IGNORECASE)
@@ -185,7 +190,7 @@ EXIT_STATUS = re.compile(
     re.IGNORECASE,
 )
 """The last word of PBS, LSF, HTCondor, SGE and of scripts that print it."""
-_COUNTED = re.compile(r"(?<![\d/.])(\d{1,9}) ?(?:/|of) ?(\d{1,9})(?![\d/])")
+_COUNTED = re.compile(r"(?<![\d/.])(\d{1,9}) ?(?:/|of) ?(\d{1,9})(?![\d/]|\.\d)")
 
 
 def outcome_of(facts: Facts) -> RunOutcome:
@@ -222,7 +227,7 @@ def outcome_of(facts: Facts) -> RunOutcome:
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
-    items = _items(lines)
+    items = {*_items(lines), *verdict_rows(lines)}
     failed = [line for line in failed if line.number not in items]
     benign = spared(facts)
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
@@ -389,6 +394,18 @@ def _items(lines: Sequence[Line]) -> set[int]:
         if len(past) >= LIVED_WITH and bad and sum(at > bad[0][0] for at in successes) >= LIVED_WITH:
             outlived |= {line.number for _, line in bad}
     return outlived
+
+
+def verdict_rows(lines: Sequence[Line]) -> dict[int, tuple[str, bool]]:
+    """Return the verdicts, `resnet-fp16: Failed`, that a program lists once it has said that its whole work is done.
+
+    Returns:
+        By number of the line its text and whether it went well; nothing where none did.
+    """
+    end = next((place for place in range(len(lines) - 1, -1, -1) if _concludes(lines[place].text)), None)
+    rows = [(line, match["well"]) for line in lines[end or 0 :] if (match := _VERDICT.match(line.text[:LONG]))]
+    is_list = end is not None and len(rows) >= LIVED_WITH and any(well for _, well in rows)
+    return {line.number: (line.text, well is not None) for line, well in rows} if is_list else {}
 
 
 def _explained(episode: Episode, facts: Facts) -> int:

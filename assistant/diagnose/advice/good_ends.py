@@ -1,0 +1,87 @@
+"""Say how a run in which nothing failed stands at the end of its log: that it is over, how far it is, what it has not shown yet."""
+
+from __future__ import annotations
+
+import re
+
+from assistant.diagnose.advice.stopped import clock
+from assistant.diagnose.answer import cut
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.circumstances import run_bar, run_round
+from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure, verdict_rows
+from assistant.records import Diagnosis
+
+SHOWN_OF_END, SHOWN_OF_ITEM, MOST_NAMED, MOST_VERDICTS = 120, 60, 3, 200
+_WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
+_NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
+"""Bars, rules, and words that are no proof that all is well."""
+_OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
+
+
+def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return how a run in which nothing failed stands at the end of its log; empty where the scheduler knows it better."""
+    if not facts.lines or facts.case.job is not None or not diagnosis.root_cause:
+        return ""
+    outcome, cited = outcome_of(facts), diagnosis.root_cause[0]
+    ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
+    if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
+        end = f"{cited.file}:{cited.line}{_words_of_end(cited.text, facts)}"
+        return f"It is over and came to its end ({end}).{_failed_items(facts)}"
+    bar, last = run_bar(facts), facts.lines[-1].number
+    if outcome.counted and bar is None:
+        counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
+        return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
+    if bar is not None:
+        remaining = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
+        reached = f": it stood at {bar.position} of {bar.total}, and {remaining}"
+    elif (count := run_round(facts)) is not None:
+        reached = f": it was at {count}"
+    elif diagnosis.step:
+        reached = f"; its last step is {diagnosis.step}"
+    else:
+        reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
+    return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def _failed_items(facts: Facts) -> str:
+    """Return which items failed of those whose verdicts a program lists at its end; empty where all went well or it lists none."""
+    last = facts.lines[-1].number
+    verdicts = verdict_rows(facts.between(last - MOST_VERDICTS, last))
+    bad = [row.partition(":")[0].strip() for row, is_good in verdicts.values() if not is_good]
+    if not bad:
+        return ""
+    names = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
+    more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
+    lines = f"job.log:{min(verdicts)}-{max(verdicts)}"
+    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {names}{more} ({lines})."
+
+
+def run_before(facts: Facts) -> str:
+    """Return how the run before the last one of a log failed; empty where the last one shows work or an end, or none failed."""
+    runs = facts.progress.runs
+    only_began = facts.case.job is None and outcome_of(facts).how is How.NOTHING_WRONG
+    if len(runs) < 2 or not only_began or facts.progress.last_line >= runs[-1].first:
+        return ""
+    before = [episode for episode in facts.episodes if runs[-2].first <= episode.first < runs[-1].first]
+    if not before:
+        return ""
+    raised = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
+    return (
+        f"The last of the {len(runs)} starts in this file, from line {runs[-1].first} on, shows no work yet: whether it gets"
+        f" further is not known. The one before it failed: {raised} (job.log:{before[-1].raised[-1].line})."
+    )
+
+
+def _plain_words(line: str, facts: Facts) -> str:
+    """Return the words of a line to be quoted; empty where it is a bar, a table, a frame of a box or code."""
+    words = facts.streams.body(line).text.strip()
+    plain = _WORDS.search(words) and not _NOT_PLAIN.search(words) and not line[:1].isspace()
+    return cut(words, SHOWN_OF_END).rstrip(".") if plain and not tells_failure(words) else ""
+
+
+def _words_of_end(line: str, facts: Facts) -> str:
+    """Return the words of a line that say that a run is over, to be quoted; empty where the line is a bar or a table."""
+    words = facts.streams.body(line.rsplit("\r", 1)[-1]).text.strip()
+    return (
+        f": {cut(words, SHOWN_OF_END).rstrip('.')}" if _OVER.search(words) and "|" not in words and "bytes ..." not in words else ""
+    )
