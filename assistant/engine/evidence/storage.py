@@ -39,6 +39,7 @@ from assistant.engine.evidence.missing_data import (
     on_some_nodes,
     relative_paths,
     served_there,
+    with_absent_folder,
     with_file_back,
     with_lost_saves,
     with_partial_copy,
@@ -123,8 +124,8 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
         return with_lost_saves(diagnosis, loss)
     away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
     rows = [states[0], *_states_beside(engine, incident, job, states[0], most=MOST_OTHERS)] if away else []
-    if away and (waiting := without_its_data(diagnosis, rows)) is not None:
-        return waiting
+    if away:
+        return without_its_data(diagnosis, rows) or with_absent_folder(diagnosis, rows)
     if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSING_DATA and incident.parent is None:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
         if (restart := with_file_back(diagnosis, rows, job)) is not None:
