@@ -279,7 +279,8 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
         fault = DiskFault.FULL
     elif fault in (None, DiskFault.FULL):
         sentence = full_words(states)
-        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}") if sentence else diagnosis
+        summary = f"{diagnosis.summary} {sentence}"
+        diagnosis = replace(diagnosis, summary=summary, advice=located(diagnosis.advice, sentence)) if sentence else diagnosis
     disk = unnamed_disk(fault, states, used) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
         return _with_crowded(engine, incident, diagnosis, job, states, first or nodes)
