@@ -30,6 +30,7 @@ from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tel
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.retries import tried_again
 from assistant.diagnose.weighing.rivals import Opinion, contradicted, doubtful, rivals
+from assistant.diagnose.weighing.saved_state import of_saved_state
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,
@@ -91,7 +92,7 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
 
 def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
-    diagnosis = conclude(facts, knowledge)
+    diagnosis = of_saved_state(conclude(facts, knowledge), facts, knowledge.reasons)
     outcome = outcome_of(facts)
     if (
         diagnosis.reason == "no_failure"

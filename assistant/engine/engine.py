@@ -17,6 +17,7 @@ from assistant.diagnose.weighing.rivals import Opinion
 from assistant.engine import reconciliation, retry_policy
 from assistant.engine.evidence import with_cluster_evidence
 from assistant.engine.evidence.array_tasks import reconsidered
+from assistant.engine.evidence.returned_files import with_returned_file
 from assistant.engine.gather import (
     gather,
     in_spite_of_its_end,
@@ -322,13 +323,8 @@ class Engine:
         self.store.add_diagnosis(incident_id, diagnosis)
         record_in_ledger(self.store, self.scheduler, incident, diagnosis, job)
         self.store.mark_stage(incident_id, "diagnosed")
-        logger.info(
-            "incident=%s diagnosed reason=%s confidence=%.2f by=%s",
-            incident_id,
-            diagnosis.reason,
-            diagnosis.confidence,
-            diagnosis.by,
-        )
+        words = f"reason={diagnosis.reason} confidence={diagnosis.confidence:.2f} by={diagnosis.by}"
+        logger.info("incident=%s diagnosed %s", incident_id, words)
         return diagnosis
 
     def playbook_for(self, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
@@ -409,6 +405,7 @@ class Engine:
         if note := turn.note or client.waits:
             self._note_state(incident, IncidentState.DIAGNOSED, note)
             return False
+        diagnosis = with_returned_file(self, incident, diagnosis, job)
         retry_policy.credit_progress(self.store, incident, diagnosis, job)
         if (training := settlement.finished_training(self, incident, job, diagnosis)).note:
             if training.needs_owner:

@@ -164,6 +164,32 @@ def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_s
     assert ("is not mounted on node02" in found.advice) is others_see_its_log
 
 
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_file_that_is_back_when_the_wait_for_others_is_over_was_away(returns: bool, tmp_path: Path) -> None:
+    path = "/lustre/data/corpus/words.txt"
+    error = f"[Errno 2] No such file or directory: '{path}'"
+    run = SimulatedRun(fails_at=50, lines=tuple(line.format(error) for line in MISSES))
+    scene = Scene(tmp_path, run=run)
+    checkpoints = tmp_path / "checkpoints"
+    scene.cluster.plan("llm", replace(run, checkpoints=checkpoints), SimulatedRun(checkpoints=checkpoints))
+
+    def answer(node: str) -> Reply:
+        ended = scene.cluster.job("1").ended
+        is_back = returns and ended is not None and scene.cluster.clock.now() - ended > timedelta(seconds=50)
+        return Reply(node, True, 0, said(path, stands=path if is_back else "/lustre/data", mount=MOUNT), "")
+
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = answer
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    scene.watch(900)
+    (incident,) = scene.engine.store.incidents()
+    diagnosis = scene.engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert "the whole folder /lustre/data/corpus was not there" in diagnosis.summary
+    assert scene.cluster.changes == ["submit 1", *(["submit 2"] if returns else [])], incident.note
+    assert incident.state is (IncidentState.RECOVERED if returns else IncidentState.ESCALATED)
+    assert ("is there again now" in diagnosis.summary) is returns
+
+
 def test_a_second_loss_of_the_same_file_goes_to_a_person(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=tuple(line.format(LOST) for line in MISSES)))
     scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", TAR))] = lambda node: Reply(node, True, 0, HAS, "")

@@ -226,3 +226,21 @@ def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
     write(tmp_path / "step_10.pt", pickle.dumps(Trap()), 0)
     assert file_verdict(tmp_path / "step_10.pt", read_bytes=READ).problem == ""
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("name", "pack"), [("bread.json.gz", gzip.compress), ("bread.xz", lzma.compress), ("bread", bz2.compress)])
+def test_a_stream_of_any_name_that_does_not_end_is_cut_short(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / name
+    content = pack(noise(9000, 1))
+    path.write_bytes(content)
+    assert file_verdict(path, read_bytes=READ).problem == ""
+    path.write_bytes(content[: len(content) * 2 // 3])
+    assert "was cut short" in file_verdict(path, read_bytes=READ).problem
+    assert file_verdict(path).problem == ""
+
+
+def test_a_file_beside_a_checkpoint_that_is_no_stream_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("rye")
+    os.mkfifo(tmp_path / "pipe")
+    assert file_verdict(tmp_path / "notes.txt", read_bytes=READ).problem == ""
+    assert file_verdict(tmp_path / "pipe", read_bytes=READ).problem == ""

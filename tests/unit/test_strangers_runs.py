@@ -348,3 +348,25 @@ def test_of_logs_that_were_read_from_the_middle_nothing_is_said_of_their_beginni
     for name, size in (("t.out", TAIL_BYTES // 2), ("t.err", 2)):
         (tmp_path / name).write_text("step 41 loss 2.5\n" * (size // 17 + 2))
     assert whole_lines(replace(job(tmp_path, "python train.py"), log=tmp_path / "t.out", error_log=tmp_path / "t.err")) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "is_own"),
+    [
+        ("# state it_00040 written", True),
+        ("it_00040 saved", True),
+        ("result it_00040 read", False),
+        ("could not be written: it_00040", False),
+    ],
+)
+def test_a_state_of_texts_is_a_checkpoint_where_the_log_says_that_it_was_saved(line: str, is_own: bool, tmp_path: Path) -> None:
+    at = (BEGAN + timedelta(minutes=50)).timestamp()
+    for step in (20, 40):
+        folder = tmp_path / "state" / f"it_{step:05}"
+        folder.mkdir(parents=True)
+        (folder / "part0.json").write_text(json.dumps({"u": [0.25] * 900}))
+        os.utime(folder / "part0.json", (at, at))
+    search = search_checkpoints(job(tmp_path, "srun python3 flow.py conf.toml"), {}, ["    1 0.5 0.25", line], now=ENDED)
+    assert (search.place is not None and search.place.folder == tmp_path / "state") is is_own, search.note
+    if is_own and search.inventory is not None:
+        assert [checkpoint.step for checkpoint in search.inventory.checkpoints] == [20, 40]

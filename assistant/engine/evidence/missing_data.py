@@ -33,6 +33,10 @@ LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
 _RELATIVE = re.compile(r"""['"`](?:\./)?([\w@%+=~-][\w.@%+=~-]{0,255}(?:/[\w.@%+=,~-]{1,255}){1,40})['"`]""")
 _NUMBER = re.compile(r"\d+")
+_WRITES = re.compile(
+    r"\b(?:cannot|could not|can't|failed to|unable to) (?:create|open .{0,300} for writing|write|save|move|copy)\b|\bfor writing\b"
+)
+"""Of a file that was to be made: nothing had been read there."""
 _CHANGES_FOLDER = re.compile(r"(?:^|[;&|(]|\bthen|\bdo)\s*(?:cd|pushd)\b|--chdir\b|\s-D\b", re.MULTILINE)
 
 
@@ -98,7 +102,8 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
     """
     answered = [state for state in states if not state.get("silent") and state.get("stands")]
     folders = {missing_folder(state) for state in answered}
-    if diagnosis.step is None or len(folders) != 1 or not (folder := folders.pop()):
+    writes = any(_WRITES.search(cited.text) for cited in diagnosis.root_cause)
+    if diagnosis.step is None or writes or len(folders) != 1 or not (folder := folders.pop()):
         return None
     path = PurePosixPath(str(answered[0]["path"]))
     numbers = [int(number) for number in _NUMBER.findall(path.stem)]
@@ -111,6 +116,18 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
     )
     advice = f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it."
     return caused_outside(diagnosis, loss, Action.WAIT_AND_RETRY, advice, Whereabouts(f"{AWAY} {folder}"))
+
+
+def with_absent_folder(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) -> Diagnosis:
+    """Return a diagnosis that says that the whole folder is gone of a file that was missing behind a step; else as it is."""
+    answered = [state for state in states if not state.get("silent") and state.get("stands")]
+    folders = {missing_folder(state) for state in answered}
+    if diagnosis.step is None or len(folders) != 1 or not (folder := folders.pop()):
+        return diagnosis
+    nodes = _nodes_in_words(list(dict.fromkeys(str(state["node"]) for state in answered)))
+    stands = f"where no more than {answered[0]['stands']} stood"
+    sentence = f"Not that file alone: the whole folder {folder} was not there on {nodes}, {stands}."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
 
 
 def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis | None:

@@ -39,6 +39,7 @@ from assistant.engine.evidence.missing_data import (
     on_some_nodes,
     relative_paths,
     served_there,
+    with_absent_folder,
     with_file_back,
     with_lost_saves,
     with_partial_copy,
@@ -123,8 +124,8 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
         return with_lost_saves(diagnosis, loss)
     away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
     rows = [states[0], *_states_beside(engine, incident, job, states[0], most=MOST_OTHERS)] if away else []
-    if away and (waiting := without_its_data(diagnosis, rows)) is not None:
-        return waiting
+    if away:
+        return without_its_data(diagnosis, rows) or with_absent_folder(diagnosis, rows)
     if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSING_DATA and incident.parent is None:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
         if (restart := with_file_back(diagnosis, rows, job)) is not None:
@@ -278,7 +279,8 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
         fault = DiskFault.FULL
     elif fault in (None, DiskFault.FULL):
         sentence = full_words(states)
-        diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}") if sentence else diagnosis
+        summary = f"{diagnosis.summary} {sentence}"
+        diagnosis = replace(diagnosis, summary=summary, advice=located(diagnosis.advice, sentence)) if sentence else diagnosis
     disk = unnamed_disk(fault, states, used) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
         return _with_crowded(engine, incident, diagnosis, job, states, first or nodes)

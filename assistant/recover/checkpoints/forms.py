@@ -112,7 +112,7 @@ def file_verdict(path: Path, *, read_bytes: int = 0) -> FileVerdict:
 def _verdict(path: Path, read_bytes: int) -> FileVerdict:
     name = path.name
     if not name.endswith((*SUFFIXES, *HDF5_SUFFIXES, ".json")):
-        return FileVerdict()
+        return _of_any_name(path, read_bytes) if read_bytes else FileVerdict()
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)
@@ -131,6 +131,16 @@ def _verdict(path: Path, read_bytes: int) -> FileVerdict:
     if verdict is None and name.endswith(HEADED):
         verdict = _by_first_bytes(path, head, size, read_bytes)
     return verdict or FileVerdict()
+
+
+def _of_any_name(path: Path, read_bytes: int) -> FileVerdict:
+    """Return whether a compressed stream ends: `weights.json.gz`. A file of such a name that may not be read says nothing."""
+    try:
+        with open_regular(path) as file:
+            name = stream_name(file.read(HEAD_BYTES))
+            return FileVerdict("" if name in ("", "zlib") else stream_verdict(file, name, read_bytes).problem)
+    except OSError:
+        return FileVerdict()
 
 
 def _stand_in(file: io.FileIO, head: bytes, size: int) -> str:

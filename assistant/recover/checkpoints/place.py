@@ -224,6 +224,10 @@ NO_STATE = tuple(
     ).split()
 )
 """Suffixes of logs, results, pictures and data."""
+LOGS = (".log", ".out", ".err", ".sh", ".py", ".lock", ".pid")
+SAVES = re.compile(r"\b(?:sav(?:ed|ing)|wrote|written|checkpoint(?:ed)?|snapshot|dumped|stored)\b", re.IGNORECASE)
+"""Words of lines that tell of a save."""
+MOST_SAVED_NAMES, MOST_CHILDREN = 20, 200
 TRACE = re.compile(r'^\s*File "|Traceback|^\s*at ')
 
 
@@ -262,7 +266,34 @@ def logged_places(job: Job, texts: Sequence[str]) -> list[Place]:
             if (path.parent, form) not in places and _is_numbered(path.name) and _is_written(path, job):
                 how = f"the job's log names {path.name} there, which was written while it ran"
                 places[path.parent, form] = Place(path.parent, how, sure=False, forms=frozenset((form.replace("[", "?"),)))
-    return list(places.values())
+    return list(places.values()) or list(_saved_places(job, work, texts))[:MOST_FORMS]
+
+
+def _saved_places(job: Job, work: Path, texts: Sequence[str]) -> Iterator[Place]:
+    """Yield the folders right below the work folder that hold, written while the job ran, what its log says by name that it saved.
+
+    A line that says so is a second witness: here a text may be a state as well, `part0.json`.
+    """
+    names = list(dict.fromkeys(_saved_names(texts)))[:MOST_SAVED_NAMES]
+    try:
+        children = [child for child in list_folder(work, MOST_CHILDREN) if not PASSED_OVER.fullmatch(child.name)] if names else []
+    except (OSError, InputError, UnreadableFile, OwnerDenied):
+        return
+    forms: set[tuple[Path, str]] = set()
+    for name in names:
+        for path in (child / name for child in children):
+            place = path.parent, name_form(name)
+            if place not in forms and _is_numbered(name) and _is_written(path, job, texts=True):
+                forms.add(place)
+                how = f"the job's log says that it saved {name}, which was written there while it ran"
+                yield Place(path.parent, how, sure=False, forms=frozenset((place[1].replace("[", "?"),)))
+
+
+def _saved_names(texts: Sequence[str]) -> Iterator[str]:
+    """Yield the names without a folder that lines of a log say were saved, the last first."""
+    for text in reversed(texts[-MOST_LINES:]):
+        if len(text) < 1000 and SAVES.search(text) and not (TRACE.search(text) or FAILED.search(text) or LOADS.search(text)):
+            yield from (match[0] for match in PATH.finditer(text) if "/" not in match[0] and any(map(str.isdigit, match[0])))
 
 
 def named_folders(job: Job, texts: Sequence[str]) -> list[Path]:
@@ -311,10 +342,10 @@ def _is_numbered(name: str) -> bool:
     return step_of_form(name, (name_form(name).replace("[", "?"),)) is not None and not name.endswith(NO_STATE)
 
 
-def _is_written(path: Path, job: Job) -> bool:
-    """Tell whether a file or folder that may hold a state was written while a job ran."""
+def _is_written(path: Path, job: Job, *, texts: bool = False) -> bool:
+    """Tell whether a file or folder that may hold a state was written while a job ran; with `texts` a text may be one."""
     try:
-        changed = _state_changed(path, folder=is_folder(path))
+        changed = _state_changed(path, folder=is_folder(path), no_state=NO_STATE if not texts else LOGS)
     except (OSError, InputError, UnreadableFile, OwnerDenied):
         return False
     if changed is None:
@@ -323,10 +354,10 @@ def _is_written(path: Path, job: Job) -> bool:
     return job.started is not None and (job.started - CLOCKS_APART).timestamp() <= changed <= end
 
 
-def _state_changed(path: Path, *, folder: bool) -> float | None:
+def _state_changed(path: Path, *, folder: bool, no_state: tuple[str, ...] = NO_STATE) -> float | None:
     """Return when the newest file of a state was written; None where nothing there may be one."""
     files = [child for child in list_folder(path, 200) if not child.is_symlink() and is_regular(child)] if folder else [path]
-    stats = [status_of(file) for file in files if not file.name.endswith(NO_STATE)]
+    stats = [status_of(file) for file in files if not file.name.endswith(no_state)]
     large = any(stat.st_size >= FEWEST_BYTES for stat in stats)
     return max(stat.st_mtime for stat in stats) if large else None
 

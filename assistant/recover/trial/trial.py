@@ -28,7 +28,7 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.secured import folder_of
-from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
+from assistant.recover.loaded import LoadedCheckpoint, LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.recover.resume.means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume.script_arguments import submission_arguments
 from assistant.recover.source.settings import is_of_submitit
@@ -408,6 +408,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
     gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
     evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
+    if evidence and saved is None and not any(_went_on(answer, text, load) for text, load in zip(answer.texts, loads, strict=True)):
+        return TrialVerdict(False, f"it read {read} and failed while it loaded {checkpoint.path.name}{_end(answer)}")
     if saved is not None and (saved <= checkpoint.step or (saved > checkpoint.step + max(gap, 1) and not evidence)):
         return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}", refuted=True)
     if _is_lost(answer, checkpoint) and saved is None:
@@ -476,6 +478,15 @@ def _is_saved_over(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
     """Tell whether a checkpoint is a file that each save replaces (its name tells no step), and was written anew and is there."""
     is_removed = any(checkpoint.path.is_relative_to(lost) for lost in answer.removed)
     return str(checkpoint.path) in answer.changed and not is_removed and step_in_name(checkpoint.path.name) is None
+
+
+def _went_on(answer: TrialAnswer, text: str, load: LoadedCheckpoint) -> bool:
+    """Tell whether a script got past its load: "Loading ..." is said before it, and what follows may be how that failed."""
+    if not answer.exit_code or load.first_step is not None:
+        return True
+    lines_after = text.splitlines()[load.loads[-1].number :] if load.loads else []
+    first = next((line.strip() for line in lines_after if line.strip()), "Traceback")
+    return not (first.startswith("Traceback") or ERROR_LINE.match(first))
 
 
 def _end(answer: TrialAnswer) -> str:
