@@ -216,6 +216,12 @@ class Dialogue:
     """Approvals of changes that this conversation put before a person, oldest first; whoever else asked for them is not meant."""
     order: str = ""
     """The last words where they were an order or forbade something: what `I meant 4830` corrects."""
+    asked: str = ""
+    """The last question as it was completed, in English with its names: what `and carol` asks of somebody else."""
+    topic: str = ""
+    """What an answer outright was about besides a job or a node: `approval`, `outage`."""
+    about_change: str = ""
+    """The last words that spoke of a change: what `if I do it anyway` is about."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -257,6 +263,8 @@ class Dialogue:
             aspect=request.aspect,
             proposed=tuple(dict.fromkeys([*self.proposed, *turn.own_approvals()])),
             order=request.question if request.intent in CHANGING else "",
+            asked=request.question,
+            about_change=self.about_change,
         )
 
     def only_subject(self) -> Dialogue:
