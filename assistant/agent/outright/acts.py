@@ -15,7 +15,8 @@ from assistant.agent.outright.windows import TimeWindow, asked_window
 DAY_H = 24.0
 _ACTS = re.compile(r"\bwhat\b.*\byou (?:\w+ )?(?:do|did|done|change[d]?)\b(?!.*\b(?:to|with|about) (?:\{|it\b|that\b))")
 _BOTH = re.compile(
-    r"\b(?:what|and) (?:did )?not\b|\bundone\b|\bnot (?:do|done)\b|\bleft\b|\bopen\b|\bby yourself\b|\bon your own\b|\balone\b|\bwithout (?:me|us|asking)\b"
+    r"\b(?:what|and) (?:did )?not\b|\bundone\b|\bnot (?:do|done)\b|\bleft\b|\bopen\b|\bby yourself\b|\bon"
+    r" your own\b|\balone\b|\bwithout (?:me|us|asking)\b"
 )
 _WHY_I = re.compile(r"\bwhy (?:did|do|have|would) (?:i|we) (?:\w+ )?(?:ask|want|say|order|need|do|request|propose)\w*\b")
 _ON_CALL = re.compile(
@@ -79,7 +80,10 @@ def why_asked_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     waiting = turn.look("list_approvals")
     for row in waiting.value or ():
         if row["approval"] in turn.proposed:
-            yield f"  approval {row['approval']} waits still: {one_line(row['change'], 120)}; to drop it: nightshift deny {row['approval']} [{waiting.number}]"
+            yield (
+                f"  approval {row['approval']} waits still: {one_line(row['change'], 120)}; to drop it: nightshift "
+                f"deny {row['approval']} [{waiting.number}]"
+            )
 
 
 def on_call_told(turn: QuestionTurn) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is asked about a change that waits: who may answer it, since when, where it would run, what speaks for it, what a no does."""
+"""What is asked about a change that waits: who may answer it, since when, where it would run, what a yes or a no does."""
 
 from __future__ import annotations
 
@@ -17,27 +17,35 @@ from assistant.store.calls import SHORT_DIGEST
 
 _WHO = re.compile(
     r"\bwho (?:\w+ )?(?:can|may|could|must|should|has to|is (?:allowed|entitled|able) to|gets to|would have to|needs? to)"
-    r"(?: \w+)? (?:say (?:yes|no|ok)|approve|allow|permit|confirm|grant|accept|deny|refuse|decide|agree|sign (?:it |that )?off|answer|give)"
+    r"(?: \w+)? (?:say (?:yes|no|ok)|approve|allow|permit|confirm|grant|accept|deny|refuse|decide|agree"
+    r"|sign (?:it |that )?off|answer|give)"
     r"|\bwho (?:decides|approves|signs (?:it |that )?off)\b|\bwhose (?:yes|approval|decision|call) (?:is|does)\b"
 )
 _WHERE = re.compile(
-    r"\b(?:where|(?:on |to )?(?:which|what) (?:nodes?|machines?|hosts?|servers?))\b.*\b(?:would|will|does|is going to|could|might)\b.*"
+    r"\b(?:where|(?:on |to )?(?:which|what) (?:nodes?|machines?|hosts?|servers?))\b.*\b(?:would|will|does"
+    r"|is going to|could|might)\b.*"
     r"\b(?:land|run|go|start|be placed|be put|end up|be scheduled|get)\b"
 )
 _SINCE = re.compile(
     r"^(?:since when|since what time|how long(?: is it| has it)?(?: already| now| so far| for)?|for how long(?: already| now)?|"
     r"when did (?:it|that|this) (?:start|begin|happen)|how long has (?:it|that|this) (?:been )?(?:waiting|going on|open|lasted)"
-    r"|how long (?:is|does) (?:it|that) (?:waiting|wait|going on|been)|how long has it been|how old is (?:it|that))(?: already| now| so far)?$"
+    r"|how long (?:is|does) (?:it|that) (?:waiting|wait|going on|been)|how long has it been|how old is"
+    r" (?:it|that))(?: already| now| so far)?$"
 )
 _COUNSEL = re.compile(
-    r"\bwhat (?:would|do) you (?:\w+ )?(?:do|recommend|suggest|advise|think|say)\b|\b(?:your|any) (?:recommendation|advice|opinion)\b"
-    r"|\bshould (?:i|we) (?:\w+ )?(?:approve|allow|accept|say yes|confirm)\b|\b(?:would you|do you) (?:approve|recommend|advise|allow) (?:it|that|this)\b"
+    r"\bwhat (?:would|do) you (?:\w+ )?(?:do|recommend|suggest|advise|think|say)\b|\b(?:your|any)"
+    r" (?:recommendation|advice|opinion)\b"
+    r"|\bshould (?:i|we) (?:\w+ )?(?:approve|allow|accept|say yes|confirm)\b|\b(?:would you|do you)"
+    r" (?:approve|recommend|advise|allow) (?:it|that|this)\b"
 )
 _NO = (
-    r"(?:(?:say|said|answer|give|reply|click|vote)(?:s|ed)? (?:it )?(?:with )?(?:a )?no\b|den(?:y|ied|ies)|refus\w+|reject\w*|declin\w+|disapprov\w+|turn (?:it|that) down"
-    r"|(?:do(?:es)?|did|will|would|have|has|am)? ?(?:not|never|n't) (?:\w+ )?(?:approv\w*|allow\w*|confirm\w*|agree\w*|accept\w*|permit\w*|say (?:yes|ok)|answer\w*|grant\w*|consent\w*|sign\w*)"
+    r"(?:(?:say|said|answer|give|reply|click|vote)(?:s|ed)? (?:it )?(?:with )?(?:a )?no\b|den(?:y|ied|ies)"
+    r"|refus\w+|reject\w*|declin\w+|disapprov\w+|turn (?:it|that) down"
+    r"|(?:do(?:es)?|did|will|would|have|has|am)? ?(?:not|never|n't) (?:\w+ )?(?:approv\w*|allow\w*"
+    r"|confirm\w*|agree\w*|accept\w*|permit\w*|say (?:yes|ok)|answer\w*|grant\w*|consent\w*|sign\w*)"
     r"|(?:nobody|no one) (?:\w+ )?(?:approv\w*|allow\w*|says? (?:yes|ok)|answer\w*|confirm\w*|agree\w*|reacts?|responds?)"
-    r"|(?:ignore|leave) (?:it|that|this|the (?:approval|request))(?! alone)|let (?:it|that) (?:expire|run out|lapse)|without (?:a |my |the )?(?:yes|approval))"
+    r"|(?:ignore|leave) (?:it|that|this|the (?:approval|request))(?! alone)|let (?:it|that) (?:expire|run"
+    r" out|lapse)|without (?:a |my |the )?(?:yes|approval))"
 )
 _YES = r"(?:say(?:s)? (?:yes|ok)|approv\w*|allow\w*|confirm\w*|accept\w*|agree\w*|grant\w*)"
 _IF = r"\b(?:if|when|in case|suppose|assuming|should)\b"
@@ -74,9 +82,9 @@ def read_approval(sentence: OutrightSentence) -> OutrightReading | None:
 
 def read_should_approve(sentence: OutrightSentence) -> OutrightReading | None:
     """Read `should I approve it` where nothing was spoken of."""
-    if sentence.inventory.approvals and re.search(r"\bshould (?:i|we) (?:\w+ )?(?:approve|allow|accept|confirm)\b", sentence.text):
-        if sentence.names_nothing or _awaited(sentence):
-            return _reading(partial(counsel_told, numbers=sentence.names.approvals))
+    about = bool(sentence.inventory.approvals) and (sentence.names_nothing or _awaited(sentence))
+    if about and sentence.says(r"\bshould (?:i|we) (?:\w+ )?(?:approve|allow|accept|confirm)\b"):
+        return _reading(partial(counsel_told, numbers=sentence.names.approvals))
     return None
 
 
@@ -129,7 +137,10 @@ def since_told(turn: QuestionTurn, numbers: tuple[int, ...]) -> Iterator[str]:
         if row["incident"] is not None:
             incident = turn.look("show_incident", incident=row["incident"])
             if not incident.error:
-                opened = f"; its incident {row['incident']} is open since {time_text(incident.value['opened'], turn.now)} [{incident.number}]"
+                opened = (
+                    f"; its incident {row['incident']} is open since {time_text(incident.value['opened'], turn.now)} "
+                    f"[{incident.number}]"
+                )
         yield f"Approval {row['approval']} waits since {time_text(row['asked'], turn.now)} {mark}{opened}."
     yield from _row_lines(rows, mark)
 
@@ -155,7 +166,10 @@ def landing_told(turn: QuestionTurn, numbers: tuple[int, ...], job: str = "") ->
     count = f"{count_text(needs, 'node')} " if needs else "its nodes "
     yield f"Which nodes is not known before it starts: the scheduler picks {count}for approval {row['approval']}{never} {mark}."
     if not nodes.error:
-        yield f"Idle now: {count_text(len(idle), 'node')}, {fold(idle)}; out of service: {fold(out) if out else 'none'} [{nodes.number}]."
+        yield (
+            f"Idle now: {count_text(len(idle), 'node')}, {fold(idle)}; out of service: "
+            f"{fold(out) if out else 'none'} [{nodes.number}]."
+        )
     yield from _row_lines([row], mark)
 
 
@@ -165,7 +179,10 @@ def counsel_told(turn: QuestionTurn, numbers: tuple[int, ...]) -> Iterator[str]:
     for row in rows[:2]:
         job = about_row(turn, row).get("job", "")
         if row["tool"] not in RESTARTS or not job:
-            yield f"On approval {row['approval']} {mark}: {one_line(row['change'], 160)} ({one_line(row['why'], 100)}); whether to allow it is for a person to decide."
+            yield (
+                f"On approval {row['approval']} {mark}: {one_line(row['change'], 160)} ({one_line(row['why'], 100)}); "
+                "whether to allow it is for a person to decide."
+            )
             continue
         yield _restart_counsel(turn, row, job, mark)
     yield from _row_lines(rows[:2], mark)
@@ -207,7 +224,9 @@ def answered_told(turn: QuestionTurn, numbers: tuple[int, ...], job: str = "", s
     about, change = about_row(turn, row), one_line(row["change"], 160)
     number, of = row["approval"], about.get("job", "") or fold(about.get("nodes", ()) or ())
     if says_yes:
-        yield f"Then Nightshift does what approval {number} says {mark}: {change}. This question is no yes: nothing is allowed by it."
+        yield (
+            f"Then Nightshift does what approval {number} says {mark}: {change}. This question is no yes: nothing is allowed by it."
+        )
     elif row["tool"] in RESTARTS:
         status = turn.look("show_job", job=of)
         state = f" and stays {status.value['state']} [{status.number}]" if not status.error else ""
@@ -216,7 +235,10 @@ def answered_told(turn: QuestionTurn, numbers: tuple[int, ...], job: str = "", s
     else:
         yield f"Then it is not done, and {of or 'all'} stays as it is: approval {number} {mark}: {change}."
     if not says_yes:
-        yield f"Without an answer it runs out {time_text(row['expires'], turn.now)}. This question is no answer: the approval goes on waiting."
+        yield (
+            f"Without an answer it runs out {time_text(row['expires'], turn.now)}. This question is no answer: "
+            "the approval goes on waiting."
+        )
     yield from _row_lines([row], mark)
     if len(rows) > 1:
         yield f"Besides waits: {', '.join(str(other_row['approval']) for other_row in rows[1:4])} {mark}."

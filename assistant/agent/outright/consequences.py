@@ -12,7 +12,7 @@ from assistant.agent.conditions import job_condition
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.forms import stuck_text
 from assistant.agent.outright.approvals import answered_told
-from assistant.agent.outright.jobs import steps_told
+from assistant.agent.outright.losses import steps_told
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, blame_text, blaming_incidents, node_row
 from assistant.agent.tell_changes import OUT
 from assistant.agent.waiting import RESTARTS, about_row
@@ -21,26 +21,35 @@ from assistant.nodeset import fold
 _IF = re.compile(r"\b(?:what|and|so|but)? ?(?:if|in case|suppose|supposing|assuming|say)\b")
 _ME = r"(?:i|we|you|one|somebody|someone|nobody|they)"
 _HYPOTHESIS = re.compile(
-    rf"\b(?:if|in case|suppose|supposing|assuming|when) {_ME} (?:(?:just|now|simply|would|were to|did|should|do|will|really|still|then|already)\s+)*(?P<speech>[a-z{{].*)"
+    rf"\b(?:if|in case|suppose|supposing|assuming|when) {_ME} (?:(?:just|now|simply|would|were to|did"
+    rf"|should|do|will|really|still|then|already)\s+)*(?P<speech>[a-z{{].*)"
     rf"|\b(?:what (?:would|will|happens?|is)|consequences?|effect)\b.*?\b(?:if|of|when)\b (?P<of>.*)"
 )
 _ANYWAY = re.compile(
-    r"\b(?:if|suppose|when)\b.*\b(?:anyway|anyways|all the same|nevertheless|nonetheless|regardless|still|despite|in spite)\b|\bif (?:i|we) (?:just )?(?:do|did) (?:it|that|so)\b"
+    r"\b(?:if|suppose|when)\b.*\b(?:anyway|anyways|all the same|nevertheless|nonetheless|regardless|still"
+    r"|despite|in spite)\b|\bif (?:i|we) (?:just )?(?:do|did) (?:it|that|so)\b"
 )
 _LIFTS = re.compile(
-    r"\b(?:lift\w*|free[sd]?|release[sd]?|open(?:ed)? up|re-?enable[sd]?|activate[sd]?|un-?drain\w*|un-?cordon\w*|(?:put|bring|take|get) (?:it|that|\{nd\}) (?:back|in|up)|(?:put|bring) back)\b"
+    r"\b(?:lift\w*|free[sd]?|release[sd]?|open(?:ed)? up|re-?enable[sd]?|activate[sd]?|un-?drain\w*"
+    r"|un-?cordon\w*|(?:put|bring|take|get) (?:it|that|\{nd\}) (?:back|in|up)|(?:put|bring) back)\b"
 )
 _LANDS = re.compile(
     r"\b(?:would|will|could|does|might|can)\b.*\b(?:run|land|go|start|be (?:put|placed|scheduled)|end up|restart)\b"
 )
 _NOW = re.compile(
-    r"(?:,? ?(?:but )?(?:only |just )?)\b(?:if|unless|provided(?: that)?|as long as|in case|given that)\b\s+(?P<what>(?:it|that|they|both|the [\w -]{2,30}|its [\w -]{2,20}|there|\{jb\}|\{nd\})"
+    r"(?:,? ?(?:but )?(?:only |just )?)\b(?:if|unless|provided(?: that)?|as long as|in case|given"
+    r" that)\b\s+(?P<what>(?:it|that|they|both|the [\w -]{2,30}|its [\w -]{2,20}|there|\{jb\}|\{nd\})"
     r"\s+(?:is|are|has|have|had|was|were|does|do|shows?|got)\b.*)$"
 )
 _LATER = re.compile(r"\b(?:again|later|tomorrow|next|fails|crashes|dies|happens|will|soon|then)\b")
+_WEIGHS = re.compile(
+    r"\b(?:bad|terrible|risk\w*|danger\w*|safe|hurt|harm\w*|problem\w*|wise|unwise|stupid|ok|okay|fine|mistake|downside|trouble)\b"
+)
+"""Words that weigh a change, which `change_aspects` reads."""
 _VERB = re.compile(r"^\W*(?:(?:please|ok|okay|then|and|so|now|just|can you|could you|go ahead and)\b[\s,]*)*(?P<verb>[a-z-]+)\b")
 _ERRORS = re.compile(
-    r"\becc\b|\berrors?\b|\bfaults?\b|\bfaulty\b|\bbroken\b|\bgpu\b|\bcard\b|\bhealthy\b|\bok\b|\bfine\b|\bclean\b|\bgood\b|\bxid\b|\bsick\b|\bbad\b"
+    r"\becc\b|\berrors?\b|\bfaults?\b|\bfaulty\b|\bbroken\b|\bgpu\b|\bcard\b|\bhealthy\b|\bok\b|\bfine\b"
+    r"|\bclean\b|\bgood\b|\bxid\b|\bsick\b|\bbad\b"
 )
 _STUCK = re.compile(r"\bstuck\b|\bhang\w*\b|\bhung\b|\bdeadlock\w*\b|\bmov\w+\b|\bprogress\w*\b|\bidle\b")
 
@@ -48,6 +57,8 @@ _STUCK = re.compile(r"\bstuck\b|\bhang\w*\b|\bhung\b|\bdeadlock\w*\b|\bmov\w+\b|
 def read_consequence(sentence: OutrightSentence) -> OutrightReading | None:
     """Read what would be if something were done."""
     if not sentence.says(_IF) and not sentence.says(r"\bwhat (?:would|will|happens?)\b|\bconsequences?\b|\beffect of\b"):
+        return None
+    if sentence.says(_WEIGHS):
         return None
     if sentence.says(_ANYWAY) and sentence.names_nothing and not sentence.names.approvals:
         return _anyway(sentence)
@@ -108,7 +119,10 @@ def returned_told(turn: QuestionTurn, node: str, job: str = "") -> Iterator[str]
         yield f"Nothing would change: {node} is {row['state']}, in service already {node_mark}."
         return
     if job and away is not None:
-        yield f"No: the restart of job {job} that waits, approval {away['approval']}, leaves {node} out [{waiting.number}]. Other jobs could start on {node}{danger}."
+        yield (
+            f"No: the restart of job {job} that waits, approval {away['approval']}, leaves {node} out "
+            f"[{waiting.number}]. Other jobs could start on {node}{danger}."
+        )
     elif job:
         yield f"It could: no restart of job {job} that leaves {node} out waits [{waiting.number}]. {others}"
     else:
@@ -128,7 +142,10 @@ def drained_told(turn: QuestionTurn, node: str) -> Iterator[str]:
         yield f"Nothing new: {node} is {row['state']} already {mark}."
         return
     jobs = f"job {', '.join(row['jobs'])} on it would run to its end" if row["jobs"] else "no job runs on it"
-    yield f"{node} would take no new jobs; {jobs}; it stays out until it is put back or its time is over {mark}. Nothing is proposed by the question."
+    yield (
+        f"{node} would take no new jobs; {jobs}; it stays out until it is put back or its time is over "
+        f"{mark}. Nothing is proposed by the question."
+    )
 
 
 def cancelled_told(turn: QuestionTurn, job: str) -> Iterator[str]:
@@ -209,7 +226,10 @@ def job_condition_told(turn: QuestionTurn, job: str, what: str) -> Iterator[str]
             if first is not None
             else f"; no incident is about it [{incidents.number}]"
         )
-        yield f'Not proposed: whether "{condition}" holds is not shown by the record: job {job} is {status.value["state"]} [{status.number}]{about}.'
+        yield (
+            f'Not proposed: whether "{condition}" holds is not shown by the record: job {job} is '
+            f"{status.value['state']} [{status.number}]{about}."
+        )
     yield "To have it all the same, order it without the condition; a person answers that."
 
 

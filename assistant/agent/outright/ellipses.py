@@ -14,17 +14,20 @@ from assistant.agent.outright.windows import TIME_PHRASE
 from assistant.agent.words import NameInventory
 
 _FILLERS = re.compile(
-    r"\b(?:and|or|but|so|only|just|now|what|how|about|of|for|from|in|the|those|that|these|it|them|ones?|was|is|were|before|then|same"
+    r"\b(?:and|or|but|so|only|just|now|what|how|about|of|for|from|in|the|those|that|these|it|them|ones?"
+    r"|was|is|were|before|then|same"
     r"|please|pls|count|counting|jobs?|during)\b|'s\b|\W+",
     re.IGNORECASE,
 )
 _AGAIN = re.compile(
-    r"^\W*(?:(?:nvm|ok|okay|so|and|never ?mind|well)\b\W*)*(?:what|which)(?: ?'?s)?(?: one| job| node)?(?: is| was)? (?:it|that|this)(?: one| job| node)?(?: again)?\W*$"
+    r"^\W*(?:(?:nvm|ok|okay|so|and|never ?mind|well)\b\W*)*(?:what|which)(?: ?'?s)?(?: one| job| node)?(?:"
+    r" is| was)? (?:it|that|this)(?: one| job| node)?(?: again)?\W*$"
     r"|^\W*(?:which|what) (?:one|job|node) was (?:it|that|this)(?: again)?\W*$",
     re.IGNORECASE,
 )
 _MEANT = re.compile(
-    r"^\W*(?:(?:no|nope|wait|stop|hold on|not that one|sorry|actually|i meant|i mean|rather|halt|better)\b\W*)*(?:the )(?P<state>waiting|pending|queued|running|failed|other)"
+    r"^\W*(?:(?:no|nope|wait|stop|hold on|not that one|sorry|actually|i meant|i mean|rather|halt"
+    r"|better)\b\W*)*(?:the )(?P<state>waiting|pending|queued|running|failed|other)"
     r"(?: one| job)?\W*$",
     re.IGNORECASE,
 )
@@ -44,7 +47,11 @@ def completed_question(words: str, dialogue: Dialogue, inventory: NameInventory)
         inventory: What exists.
     """
     asked = dialogue.asked
-    if _AGAIN.match(words) and (subject := _subject(dialogue)):
+    if (
+        _AGAIN.match(words)
+        and (dialogue.order or dialogue.intent in CHANGING or "again" in words.lower())
+        and (subject := _subject(dialogue))
+    ):
         return subject
     if dialogue.order and (match := _MEANT.match(words)) and (job := _only_job(match["state"].lower(), dialogue, inventory)):
         return f"no, I meant {job}"

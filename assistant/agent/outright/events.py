@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from assistant.agent.answer import count_text, one_line
+from assistant.agent.answer import count_text, one_line, time_text
+from assistant.agent.aspects import FAMILIES
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, cause_text, incidents_by_job, job_text
-from assistant.agent.outright.windows import TimeWindow, asked_window
+from assistant.agent.outright.windows import TIME_PHRASE, TimeWindow, asked_window
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED
 from assistant.agent.tell_jobs import failed as not_answered
+from assistant.agent.words import read_names
 
 MOST_EVENTS, MOST_NAMED = 12, 4
 SLURM_TIME = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\]")
@@ -22,13 +24,23 @@ _FAILS = (
     r"|killed|blew up|wrong)\b"
 )
 _HAPPENS = re.compile(
-    r"\bwhat(?: has| have| is| was| were)?(?: \w+)? (?:happen\w*|going on|up|new|occur\w*|changed)\b|\banything (?:happen\w*|new|going on)"
+    r"\bwhat(?: has| have| is| was| were)?(?: \w+)? (?:happen\w*|going on|up|new|occur\w*|changed)\b"
+    r"|\banything (?:happen\w*|new|going on)"
     r"|\bwhat happen\w*|\bhappened\b|\bevents?\b"
 )
 _YOU_DID = re.compile(r"\b(?:what|which|anything|did|have|all)\b.*\byou (?:\w+ )?(?:do|did|done|change[d]?|touch\w*|make|made)\b")
 _NOT_OF_JOBS = re.compile(
-    r"\bhow (?:many|much|long)\b.*\b(?:hours|steps|nodes|gpus)\b|\bnodes?\b|\bwhose\b|\bwho\b|\bwhy\b|\bper\b|\bby (?:user|reason)\b"
+    r"\bhow (?:many|much|long)\b.*\b(?:hours|steps|nodes|gpus)\b|\bnodes?\b|\bwhose\b|\bwho\b|\bwhy\b"
+    r"|\bper\b|\bby (?:user|reason)\b"
 )
+
+
+_NEWEST = re.compile(
+    r"\b(?:which|what) (?:job|run|training|one) (?:has |was |is )?(?:failed|died|crashed|broke|went down)"
+    r" (?:last|most recently|lately|latest)\b"
+    r"|^\W*(?:what is |which is |show )?(?:the )?(?:newest|latest|last|most recent) (?:failure|failed (?:job|run)|crash)\W*$"
+)
+_FAMILY = re.compile(rf"\b(?:{'|'.join(pattern for name, (pattern, _) in FAMILIES.items() if name != 'code')})\b")
 
 
 class RecordEvent(NamedTuple):
@@ -44,15 +56,45 @@ class RecordEvent(NamedTuple):
 def read_window(sentence: OutrightSentence) -> OutrightReading | None:
     """Read a question about what failed, happened or was changed in a range of time."""
     window = asked_window(sentence.words, sentence.now)
-    if window is None or not sentence.names_nothing or sentence.says(_NOT_OF_JOBS):
+    names = read_names(TIME_PHRASE.sub(" ", sentence.words), sentence.inventory)
+    named = names.jobs or names.nodes or names.incidents or names.numbers or names.candidates or names.strangers
+    if window is None or named or sentence.says(_NOT_OF_JOBS) or sentence.says(_FAMILY):
         return None
     if sentence.says(_YOU_DID):
-        return OutrightReading(partial(changes_of, window=window), "changes")
+        return OutrightReading(partial(changes_of, window=window), "changes") if window.by_clock else None
     if sentence.says(_FAILS):
-        return OutrightReading(partial(failures_of, window=window, users=sentence.names.users), "failed_jobs")
-    if sentence.says(_HAPPENS) or len(sentence.bare.split()) <= 3:
-        return OutrightReading(partial(events_of, window=window), "overview")
+        return OutrightReading(partial(failures_of, window=window, users=names.users), "failed_jobs")
+    if window.by_clock and (sentence.says(_HAPPENS) or len(sentence.bare.split()) <= 3):
+        return OutrightReading(partial(events_of, window=window), "failed_jobs")
     return None
+
+
+def read_newest_failure(sentence: OutrightSentence) -> OutrightReading | None:
+    """Read which job failed last."""
+    if not sentence.says(_NEWEST) or not sentence.names_nothing or sentence.names.span:
+        return None
+    return OutrightReading(partial(newest_failure_told, users=sentence.names.users), "explain_job")
+
+
+def newest_failure_told(turn: QuestionTurn, users: Sequence[str] = ()) -> Iterator[str]:
+    """Tell which job failed last, when and of what."""
+    jobs = turn.look("list_jobs", limit=ALL_JOBS)
+    if jobs.error:
+        yield not_answered(turn, jobs)
+        return
+    by_job, mark = incidents_by_job(turn)
+    rows = [row for row in jobs.value if row["state"] in FAILED and row["ended"] and (not users or row["user"] in users)]
+    rows.sort(key=lambda row: str(row["ended"]), reverse=True)
+    if not rows:
+        yield f"None: no failed job is known [{jobs.number}]."
+        return
+    turn.about = {"job": rows[0]["job"]}
+    cause = cause_text(by_job.get(rows[0]["job"]))
+    ended = time_text(rows[0]["ended"], turn.now)
+    yield f"Job {job_text(rows[0])} failed last, {ended}{f': {cause} {mark}' if cause else ''} [{jobs.number}]."
+    if rows[1:]:
+        before = "; ".join(f"{job_text(row)}, {time_text(row['ended'], turn.now)}" for row in rows[1:3])
+        yield f"Before it: {before} [{jobs.number}]."
 
 
 def failures_of(turn: QuestionTurn, window: TimeWindow, users: Sequence[str] = ()) -> Iterator[str]:
@@ -80,7 +122,7 @@ def failures_of(turn: QuestionTurn, window: TimeWindow, users: Sequence[str] = (
     more = f"; and {len(hits) - MOST_NAMED} more" if len(hits) > MOST_NAMED else ""
     yield f"{count_text(len(hits), 'job')}{of} failed {window.text} [{jobs.number}]{mark}: {'; '.join(parts)}{more}."
     turn.about = {"job": hits[0]["job"]} if len(hits) == 1 else {}
-    for row in hits[:MOST_EVENTS]:
+    for row in reversed(hits[-MOST_EVENTS:]):
         incident = by_job.get(row["job"])
         if incident is not None:
             turn.incidents.append(incident["incident"])
@@ -112,6 +154,8 @@ def events_of(turn: QuestionTurn, window: TimeWindow) -> Iterator[str]:
     yield f"{head}: {'; '.join(parts)}{changed} {marks}."
     turn.about = {"job": failures[0].failed_job} if len(failures) == 1 else {}
     day = events[0].at.date()
+    yield from (f"  {event.failed_job}  {event.at:%H:%M}  {event.text}" for event in reversed(failures[-MOST_EVENTS:]))
+    events = [event for event in events if not event.failed_job]
     for event in events[:MOST_EVENTS]:
         yield f"  {event.at:{'%H:%M' if event.at.date() == day == turn.now.date() else '%Y-%m-%d %H:%M'}}  {event.text}"
 

@@ -1,37 +1,44 @@
-"""What is asked about a job and has to be worked out: why it waits, what is lost, the line that proves it, whether a restart helped."""
+"""What has to be worked out about a job: why it waits, what is lost, the line that proves it, whether a restart helped."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from assistant.agent.answer import count_text, one_line, time_text
+from assistant.agent.aspects import FAMILIES
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.forms import span_text, step_seconds
+from assistant.agent.evidence_times import own_lines
+from assistant.agent.forms import span_text
 from assistant.agent.outright.approvals import _SINCE as SINCE
+from assistant.agent.outright.losses import gap_told, hours_told, next_checkpoint_told, steps_told
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, Row, cause_text, incidents_by_job, job_text
-from assistant.agent.outright.windows import TimeWindow, asked_window
+from assistant.agent.outright.windows import asked_window
 from assistant.agent.tell_aspects import category, side_of, title
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED
 from assistant.agent.tell_jobs import failed as not_answered
 from assistant.agent.waiting import waiting_restart
 
 _PENDING = re.compile(
-    r"\bwhy\b.*\b(?:pending|waiting|wait|waits|queued|queue|hang\w*|stuck|not (?:yet )?(?:running|started|start|run)|(?:not|does not|did not) (?:run|start))\b"
+    r"\bwhy\b.*\b(?:pending|waiting|wait|waits|queued|queue|hang\w*|stuck|not (?:yet )?(?:running|started"
+    r"|start|run)|(?:not|does not|did not) (?:run|start))\b"
 )
 _LOST = re.compile(
     r"\b(?:steps?|work|progress|iterations?)\b.*\b(?:lost|lose|loses|losing|redo|redone|repeat\w*|wasted?|gone|again|dead|over)\b"
-    r"|\b(?:lost|lose|redo|repeat)\b.*\b(?:steps?|work|iterations?)\b|\bwhat (?:would |do |does |will )?(?:be |we |i |it )?(?:lost|lose)\b|\bhow much (?:do|would|did|will) (?:we|i|it|you) lose\b"
+    r"|\b(?:lost|lose|redo|repeat)\b.*\b(?:steps?|work|iterations?)\b|\bwhat (?:would |do |does |will"
+    r" )?(?:be |we |i |it )?(?:lost|lose)\b|\bhow much (?:do|would|did|will) (?:we|i|it|you) lose\b"
 )
 _HOURS = re.compile(
-    r"\b(?:node|gpu|compute|machine)?[ -]?(?:hours|hrs)\b.*\b(?:lost|lose|loses|wast\w*|burn\w*|cost|used?|consum\w+|spen[dt]|blew|throw\w*|threw)\b"
+    r"\b(?:node|gpu|compute|machine)?[ -]?(?:hours|hrs)\b.*\b(?:lost|lose|loses|wast\w*|burn\w*|cost|used?"
+    r"|consum\w+|spen[dt]|blew|throw\w*|threw)\b"
     r"|\b(?:lost|lose|wast\w*|burn\w*|spen[dt])\b.*\b(?:hours|hrs)\b"
 )
 _REALLY = re.compile(r"\b(?:really|actually|truly|effectively|net|to be (?:repeated|redone|made again))\b")
 _PROOF = re.compile(
-    r"\b(?:which|what|the) (?:\w+ )?(?:lines?|logs?|entry|record|evidence)\b.*\b(?:prov\w+|show\w*|say\w*|mean\w*|tell\w*|speak\w*|not)\b"
+    r"\b(?:which|what|the) (?:\w+ )?(?:lines?|logs?|entry|record|evidence)\b.*\b(?:prov\w+|show\w*|say\w*"
+    r"|mean\w*|tell\w*|speak\w*|not)\b"
 )
 _SUBJECT = re.compile(r"\b(?:hardware|gpu|node|network|code|bug|script|software|driver|nic|cluster|her|his|their|user)\b")
 _RESTART_HELPED = re.compile(
@@ -39,28 +46,35 @@ _RESTART_HELPED = re.compile(
     r"\b(?:work\w*|help\w*|succe\w+|successful|go(?:ne)? through|any good|bring|brought|fix\w*|do any\w*|take|stick|ok|fine)\b"
 )
 _NEXT_CHECKPOINT = re.compile(
-    r"\b(?:when|what time)\b.*\bnext (?:one|checkpoint|save|snapshot)\b|\bnext (?:checkpoint|save)\b.*\bwhen\b|\bwhen\b.*\b(?:one after|save next|saved? again)\b"
+    r"\b(?:when|what time)\b.*\bnext (?:one|checkpoint|save|snapshot)\b|\bnext (?:checkpoint"
+    r"|save)\b.*\bwhen\b|\bwhen\b.*\b(?:one after|save next|saved? again)\b"
 )
 _GAP = re.compile(
-    r"\b(?:how (?:long|much time|many (?:hours|days))|what(?: is| was)? the (?:gap|time|interval|distance|span))\b.*\b(?:between|apart|separat\w+|lies?)\b"
+    r"\b(?:how (?:long|much time|many (?:hours|days))|what(?: is| was)? the (?:gap|time|interval|distance"
+    r"|span))\b.*\b(?:between|apart|separat\w+|lies?)\b"
 )
 _MADE_IT = re.compile(
-    r"\b(?:made|make|makes|came|come|go|went|got|get) (?:it )?(?:through|it|to the end)\b|\b(?:surviv\w+|succeed\w*|work(?:ed)? out|finish(?:ed)?|complete[d]?)\b"
+    r"\b(?:made|make|makes|came|come|go|went|got|get) (?:it )?(?:through|it|to the end)\b|\b(?:surviv\w+"
+    r"|succeed\w*|work(?:ed)? out|finish(?:ed)?|complete[d]?)\b"
 )
 _CHANGE = re.compile(
-    r"\bwhat\b.*\b(?:she|he|they|user|owner|i|we|you|one)\b.*\b(?:change|fix|correct|repair|do differently|adjust|edit)\b|\bwhat (?:has|needs|have) to be (?:changed|fixed|corrected)\b"
+    r"\bwhat\b.*\b(?:she|he|they|user|owner|i|we|you|one)\b.*\b(?:change|fix|correct|repair|do differently"
+    r"|adjust|edit)\b|\bwhat (?:has|needs|have) to be (?:changed|fixed|corrected)\b"
 )
 _CAN_RESTART = re.compile(
-    r"^\W*(?:\w+ )?(?:can|could|may|might|should|shall|is it (?:ok|safe|possible) to|would it help to|does it make sense to) ?(?:i|we|one|you)?(?: \w+){0,2}? (?:re-?start|re-?run|re-?submit|re-?launch|re-?queue|try)\b"
+    r"^\W*(?:\w+ )?(?:can|could|may|might) ?(?:i|we|one|you)?(?: \w+){0,2}? (?:re-?start|re-?run"
+    r"|re-?submit|re-?launch|re-?queue|try)\b"
 )
 _FAULT = re.compile(
     r"^(?:whose (?:fault|mistake|problem)|who is (?:to blame|at fault|guilty|responsible))(?: (?:is|was) (?:it|that|this))?$"
 )
 _NOT_NODE = re.compile(
-    r"^(?:not|it is not|that is not|no) (?:a |the |our )?(?:node|gpu|hardware|machine|cluster|network|card|infrastructure)(?: (?:then|problem|fault|issue|error))?$"
+    r"^(?:not|it is not|that is not|no) (?:a |the |our )?(?:node|gpu|hardware|machine|cluster|network|card"
+    r"|infrastructure)(?: (?:then|problem|fault|issue|error))?$"
 )
 _HARDWARE = re.compile(
-    r"^(?:was|is|were|or was) (?:it|that|this|they) (?:a |the |our |really )?(?:hardware|gpu|node|machine|infrastructure|cluster)(?: (?:problem|fault|issue|error|then))?$"
+    r"^(?:was|is|were|or was) (?:it|that|this|they) (?:a |the |our |really )?(?:hardware|gpu|node|machine"
+    r"|infrastructure|cluster)(?: (?:problem|fault|issue|error|then))?$"
 )
 _WHOSE_JOB = re.compile(
     r"^(?:whose (?:job|run|task)(?: (?:is|was) (?:it|that|this))?|who(?:se)? (?:owns|is the owner of) (?:it|that|this))$"
@@ -78,13 +92,25 @@ def read_job(sentence: OutrightSentence) -> OutrightReading | None:
 def _read_gap(sentence: OutrightSentence) -> OutrightReading | None:
     if not sentence.says(_GAP) or asked_window(sentence.words, sentence.now) is not None:
         return None
-    nodes, jobs = sentence.names.nodes or ((sentence.node,) if sentence.node else ()), sentence.names.jobs
+    jobs, nodes = sentence.names.jobs, sentence.names.nodes or _nodes_by_number(sentence)
+    nodes = nodes or ((sentence.node,) if sentence.node else ())
     if len(jobs) < 2 and not nodes and not sentence.says(r"\b(?:errors?|failures?|crashes|incidents?)\b"):
         return None
-    subject = {"job": jobs[0]} if jobs else {"nodes": nodes[:1]}
+    family = next((names for pattern, names in FAMILIES.values() if names and sentence.says(rf"\b(?:{pattern})\b")), frozenset())
+    if len(jobs) > 1:
+        return OutrightReading(partial(gap_told, jobs=jobs), "incidents", job=jobs[0])
     return OutrightReading(
-        partial(gap_told, jobs=jobs, nodes=() if jobs else nodes), "node_history" if nodes and not jobs else "incidents", **subject
-    )  # type: ignore[arg-type]
+        partial(gap_told, jobs=(), nodes=nodes, reasons=family), "node_history" if nodes else "incidents", nodes=nodes[:1]
+    )
+
+
+def _nodes_by_number(sentence: OutrightSentence) -> tuple[str, ...]:
+    """Return the node of `on 07`."""
+    match = re.search(r"\b(?:on|of|at|with|for) (\d{1,4})\b(?!\s*(?:am|pm|:|h\b|jobs|steps))", sentence.words.lower())
+    if match is None:
+        return ()
+    fitting = [node for node in sentence.inventory.nodes if (tail := re.search(r"(\d+)$", node)) and int(tail[1]) == int(match[1])]
+    return tuple(fitting) if len(fitting) == 1 else ()
 
 
 def _read_hours(sentence: OutrightSentence) -> OutrightReading | None:
@@ -101,8 +127,9 @@ def _read_restart_helped(sentence: OutrightSentence) -> OutrightReading | None:
     if not sentence.says(_RESTART_HELPED) or sentence.says(r"\byou\b|\bwhy\b") or sentence.names.nodes:
         return None
     users = sentence.names.users
-    if sentence.names.jobs or (sentence.job and not users and sentence.dialogue.subject in ("job", "incident")):
-        return OutrightReading(partial(restart_told, jobs=(sentence.job,)), "job_status", job=sentence.job)
+    job = sentence.job or ("" if users or sentence.names.strangers else next(iter(sentence.dialogue.jobs), ""))
+    if sentence.names.jobs or (job and not users):
+        return OutrightReading(partial(restart_told, jobs=(job,)), "job_status", job=job)
     if users:
         return OutrightReading(partial(restart_told, jobs=(), users=users), "list_jobs")
     return None
@@ -169,97 +196,6 @@ def _of_users(sentence: OutrightSentence) -> Sequence[str]:
     return [job for job in reversed(list(sentence.inventory.jobs)) if sentence.inventory.owners.get(job) in users]
 
 
-def _restart_step(note: str) -> int | None:
-    match = re.search(r"\brestart step (\d+)", note)
-    return int(match[1]) if match is not None else None
-
-
-class _Lost:
-    """What a failed job has to make again."""
-
-    def __init__(self, turn: QuestionTurn, row: Row, incident: Row | None) -> None:
-        """Look up where a job ended, and from where it goes on or went on."""
-        job = row["job"]
-        reached, choice = turn.look("job_progress", job=job, timeout_s=0.0), turn.look("choose_checkpoint", job=job)
-        self.step = (reached.value or {}).get("step")
-        restarted = _restart_step(str(incident["note"])) if incident is not None else None
-        begin = 0 if (choice.value or {}).get("restart_from") == "none" else (choice.value or {}).get("step")
-        self.begin = restarted if restarted is not None else begin
-        self.refused = [str(one_line(entry, 200)) for entry in (choice.value or {}).get("refused") or ()]
-        self.marks = f"[{reached.number}][{choice.number}]"
-        start = datetime.fromisoformat(row["started"]) if row["started"] else None
-        end = datetime.fromisoformat(row["ended"]) if row["ended"] else turn.now
-        self.node_hours = (end - start) / timedelta(hours=1) * len(row["nodes"]) if start is not None else 0.0
-
-    @property
-    def steps(self) -> int | None:
-        """Steps to be made again; None where that is not known."""
-        return max(0, self.step - self.begin) if isinstance(self.step, int) and isinstance(self.begin, int) else None
-
-    @property
-    def lost_hours(self) -> float | None:
-        """Node-hours of these steps, at the mean speed of the run."""
-        return self.node_hours * self.steps / self.step if self.steps is not None and self.step else None
-
-
-def steps_told(turn: QuestionTurn, job: str) -> Iterator[str]:
-    """Tell how many steps a job makes again, and why."""
-    status = turn.look("show_job", job=job)
-    if status.error:
-        yield not_answered(turn, status)
-        return
-    by_job, _ = incidents_by_job(turn)
-    lost = _Lost(turn, status.value, by_job.get(job))
-    if lost.steps is None:
-        yield f"Not known: where job {job} would go on is not known {lost.marks}."
-        return
-    state = status.value["state"]
-    would = "would be made again if it ended now" if state in ("running", "pending") else "are made again"
-    reached = f"it reached step {lost.step}, and a restart begins at step {lost.begin}"
-    why = f", because {lost.refused[0]}" if lost.refused and state not in ("running", "pending") else ""
-    yield f"{count_text(lost.steps, 'step')} of job {job} {would}: {reached} {lost.marks}{why}."
-    if lost.lost_hours:
-        yield f"That is about {lost.lost_hours:.1f} of {lost.node_hours:.1f} node-hours."
-
-
-def hours_told(turn: QuestionTurn, users: Sequence[str], window: TimeWindow | None, *, really: bool = False) -> Iterator[str]:
-    """Tell the node-hours of failed jobs, and what of them has to be made again."""
-    jobs = turn.look("list_jobs", limit=ALL_JOBS)
-    if jobs.error:
-        yield not_answered(turn, jobs)
-        return
-    by_job, _ = incidents_by_job(turn)
-    rows = [row for row in jobs.value if row["state"] in FAILED and row["ended"] and (not users or row["user"] in users)]
-    rows = [row for row in rows if window is None or window.holds(datetime.fromisoformat(row["ended"]))]
-    losses = [(row, _Lost(turn, row, by_job.get(row["job"]))) for row in rows[:8]]
-    of = f" of {', '.join(users)}" if users else ""
-    when = f" that ended {window.text}" if window is not None else ""
-    total = sum(lost.node_hours for _, lost in losses)
-    parts = ", ".join(f"{job_text(row)} {_number(lost.node_hours)}" for row, lost in losses)
-    steps = sum(lost.steps or 0 for _, lost in losses)
-    again_hours = sum(lost.lost_hours or 0.0 for _, lost in losses)
-    again_parts = ", ".join(
-        f"{row['job']} {'not known' if lost.steps is None else f'{lost.steps} steps, about {_number(lost.lost_hours or 0.0)} node-hours'}"
-        for row, lost in losses
-    )
-    marks = "".join(dict.fromkeys(lost.marks for _, lost in losses))
-    again_text = f"{count_text(steps, 'step')}, about {_number(again_hours)} node-hours, have to be made again"
-    used = f"{_number(total)} node-hours in {count_text(len(rows), 'failed job')}{of}{when}"
-    if not rows:
-        yield f"0 node-hours: no failed job{of}{when} is known [{jobs.number}]."
-    elif really:
-        yield f"{again_text} of the failed jobs{of}{when} {marks}: {again_parts}."
-        yield f"All that they used: {used} [{jobs.number}]: {parts}."
-    else:
-        yield f"{used} [{jobs.number}]: {parts}."
-        yield f"Of it {again_text} {marks}: {again_parts}."
-    yield "How many GPUs a node has is not in these records, so they are hours of nodes, not of GPUs."
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value - round(value)) < 0.05 else f"{value:,.1f}"
-
-
 def pending_reason_told(turn: QuestionTurn, job: str) -> Iterator[str]:
     """Tell since when a job waits in the queue, why as far as the scheduler says, and what is free."""
     status, nodes = turn.look("show_job", job=job), turn.look("node_states")
@@ -277,7 +213,7 @@ def pending_reason_told(turn: QuestionTurn, job: str) -> Iterator[str]:
     if not nodes.error:
         needs = count_text(row.get("asked", {}).get("nodes") or 1, "node")
         yield (
-            f"Full it is not: it needs {needs}, and {count_text(len(idle), 'node')} are idle [{nodes.number}]."
+            f"The cluster is not full: it needs {needs}, and {count_text(len(idle), 'node')} are idle [{nodes.number}]."
             if idle
             else f"No node is idle [{nodes.number}]."
         )
@@ -287,13 +223,16 @@ def proof_told(turn: QuestionTurn, job: str) -> Iterator[str]:
     """Tell the line that proves why a job failed, and whose side that is."""
     source = turn.look("explain_job", job=job)
     diagnosis = source.value or {}
-    lines = diagnosis.get("root_cause") or ()
+    lines = own_lines(turn, diagnosis, job)
     if not lines:
         return
     turn.incidents += [diagnosis["incident"]] if diagnosis.get("incident") is not None else []
     owner = turn.inventory.owners.get(job, "")
     first = lines[0]
-    yield f"{first['file']}:{first['line']}  {one_line(first['text'], 200)} [{source.number}]: {title(diagnosis['reason'])}, {side_of(diagnosis['reason'], owner)}."
+    yield (
+        f"{first['file']}:{first['line']}  {one_line(first['text'], 200)} [{source.number}]: "
+        f"{title(diagnosis['reason'])}, {side_of(diagnosis['reason'], owner)}."
+    )
     yield from (f"  {line['file']}:{line['line']}  {one_line(line['text'], 200)}" for line in lines[1:4])
     if category(diagnosis["reason"]) != "infrastructure":
         yield f"No line that speaks of a GPU, an Xid or a node is among those that count for job {job}."
@@ -328,7 +267,8 @@ def made_it_told(turn: QuestionTurn, job: str) -> Iterator[str]:
         yield f"Not yet: job {job_text(row)} is {row['state']} [{status.number}]."
     else:
         cause = cause_text(by_job.get(job))
-        yield f"No: job {job_text(row)} is {row['state']}{ended}{f': {cause}' if cause else ''} [{status.number}]."
+        verb = "failed" if row["state"] in FAILED else f"is {row['state']}"
+        yield f"No: job {job_text(row)} {verb}{ended}{f': {cause}' if cause else ''} [{status.number}]."
         if job in by_job and by_job[job]["note"]:
             yield f"Incident {by_job[job]['incident']} is {by_job[job]['state']}: {one_line(by_job[job]['note'], 160)}."
 
@@ -336,37 +276,30 @@ def made_it_told(turn: QuestionTurn, job: str) -> Iterator[str]:
 def may_restart_told(turn: QuestionTurn, job: str) -> Iterator[str]:
     """Tell whether a restart of a failed job would help; nothing is proposed by the question."""
     if (waits := waiting_restart(turn, job)) is not None:
-        yield f"It waits already: approval {waits['approval']} is for a restart of job {job} [{turn.sources[-1].number}]: {one_line(waits['change'], 160)}. A second one is not needed."
+        yield (
+            f"It waits already: approval {waits['approval']} is for a restart of job {job} "
+            f"[{turn.sources[-1].number}]: {one_line(waits['change'], 160)}. A second one is not needed."
+        )
         return
     planned = turn.look("plan_recovery", job=job)
     if planned.error:
         return
     plan, mark = planned.value, f"[{planned.number}]"
     if plan["action"] == "fix_and_resubmit":
-        yield f"It would fail again: {title(plan['reason'])} {mark}, until {turn.inventory.owners.get(job, 'its owner')} changes something. Nothing is proposed."
+        yield (
+            f"It would fail again: {title(plan['reason'])} {mark}, until "
+            f"{turn.inventory.owners.get(job, 'its owner')} changes something. Nothing is proposed."
+        )
         yield f"What to change: {one_line(plan['advice'], 300)}"
         return
     choice = turn.look("choose_checkpoint", job=job)
     step = (choice.value or {}).get("step")
     start = f", from step {step} [{choice.number}]" if step is not None else ""
     blamed = f", away from {', '.join(plan['nodes_to_blame'])}" if plan["nodes_to_blame"] else ""
-    yield f"Yes: {title(plan['reason'])} is cured by a restart {mark}{start}{blamed}. Nothing is proposed by the question; to order it: restart {job}"
-
-
-def next_checkpoint_told(turn: QuestionTurn, job: str) -> Iterator[str]:
-    """Tell at which step the next checkpoint is due, and when at the speed of the last steps."""
-    source = turn.look("list_checkpoints", job=job)
-    steps = [row["step"] for row in (source.value or {}).get("checkpoints", ()) if isinstance(row["step"], int)]
-    gaps = [later - earlier for earlier, later in zip(steps, steps[1:], strict=False)]
-    if not gaps:
-        yield f"When the next checkpoint of job {job} is due is not known: it has {count_text(len(steps), 'checkpoint')} [{source.number}]."
-        return
-    due, reached = steps[-1] + gaps[-1], turn.look("job_progress", job=job, timeout_s=0.0)
-    step, (seconds, number) = (reached.value or {}).get("step"), step_seconds(turn, job)
-    at = ""
-    if isinstance(step, int) and seconds:
-        at = f", about {time_text((turn.now + timedelta(seconds=seconds * (due - step))).isoformat(), turn.now)} at {seconds:.3g} s a step [{number}]"
-    yield f"At step {due}{at or '; when is not known'}: it saves every {gaps[-1]} steps, the newest is of step {steps[-1]} [{source.number}]."
+    yield (
+        f"Yes: {title(plan['reason'])} is cured by a restart {mark}{start}{blamed}. Nothing is proposed by "
+        f"the question; to order it: restart {job}"
+    )
 
 
 def restart_told(turn: QuestionTurn, jobs: Sequence[str], users: Sequence[str] = ()) -> Iterator[str]:
@@ -394,7 +327,10 @@ def _restart_text(turn: QuestionTurn, row: Row, incident: Row | None, mark: str)
     if incident is not None and incident["state"] == "recovered":
         return f"Yes: {one_line(incident['note'], 160)}; incident {incident['incident']} about job {job} is recovered {mark}."
     if (waits := waiting_restart(turn, job)) is not None:
-        return f"Not yet: the restart of job {job} waits for a yes, approval {waits['approval']}, and nothing was restarted {mark}: {one_line(waits['change'], 140)}."
+        return (
+            f"Not yet: the restart of job {job} waits for a yes, approval {waits['approval']}, and nothing was "
+            f"restarted {mark}: {one_line(waits['change'], 140)}."
+        )
     note = f": {one_line(incident['note'], 140)}" if incident is not None and incident["note"] else ""
     state = f"incident {incident['incident']} is {incident['state']}{note}" if incident is not None else f"it is {row['state']}"
     return f"No restart of job {job} is recorded {mark}; {state}."
@@ -420,15 +356,19 @@ def fault_told(turn: QuestionTurn, job: str, form: str) -> Iterator[str]:
             if form == "whose"
             else "Nothing recorded says so"
         )
-        yield f"{head}: job {job} is {row['state']}{ran}, by whom is not recorded, and no incident is about it [{status.number}]{mark}."
+        yield (
+            f"{head}: job {job} is {row['state']}{ran}, by whom is not recorded, and no incident is about it "
+            f"[{status.number}]{mark}."
+        )
         return
     turn.incidents.append(incident["incident"])
     is_ours = category(incident["reason"]) == "infrastructure"
     side = side_of(incident["reason"], row["user"])
     yes = {"not": "No, it was" if is_ours else "Right", "is": "Yes" if is_ours else "No"}.get(form, "")
-    yield f"{f'{yes}: ' if yes else ''}{side[0].upper() + side[1:]}: job {job} failed of {cause_text(incident)} (incident {incident['incident']}) {mark}."
+    failed_of = f"job {job} failed of {cause_text(incident)} (incident {incident['incident']}) {mark}"
+    yield f"{yes}. {side}: {failed_of}." if yes else f"{side}: {failed_of}."
     explained = turn.look("explain_job", job=job)
-    lines = (explained.value or {}).get("root_cause") or ()
+    lines = own_lines(turn, explained.value or {}, job)
     yield from (f"  {line['file']}:{line['line']}  {one_line(line['text'], 160)}" for line in lines[:2])
     place = re.search(r"\bat (\S+:\d+)", str((explained.value or {}).get("advice") or ""))
     if place is not None:
@@ -451,35 +391,3 @@ def job_since_told(turn: QuestionTurn, job: str) -> Iterator[str]:
     row = status.value
     key = {"pending": "submitted", "running": "started"}.get(row["state"], "ended")
     yield f"Job {job_text(row)} is {row['state']} since {time_text(row[key], turn.now)} [{status.number}]."
-
-
-def gap_told(turn: QuestionTurn, jobs: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
-    """Tell how much time lies between two failures: of two jobs, or the two newest that blame a node."""
-    listed = turn.look("list_incidents", limit=400)
-    mark = f"[{listed.number}]"
-    if len(jobs) >= 2:
-        times: list[tuple[datetime, str]] = []
-        for job in jobs[:2]:
-            status = turn.look("show_job", job=job)
-            if status.error or not status.value["ended"]:
-                yield f"Not known: job {job} has no end that is recorded [{status.number}]."
-                return
-            times.append(
-                (
-                    datetime.fromisoformat(status.value["ended"]),
-                    f"job {job} {'failed' if status.value['state'] in FAILED else 'ended'}",
-                )
-            )
-            mark = f"{mark}[{status.number}]"
-    else:
-        rows = [row for row in listed.value or () if not nodes or set(nodes) & {*row["nodes_to_blame"], row["node"]}]
-        times = [
-            (datetime.fromisoformat(row["opened"]), f"incident {row['incident']}, {title(row['reason'])}, job {row['job']}")
-            for row in rows[:2]
-        ]
-    if len(times) < 2:
-        yield f"Not known: of {', '.join(nodes) or 'them'} {count_text(len(times), 'failure')} is recorded, not two {mark}."
-        return
-    (first, first_text), (last, last_text) = sorted(times)
-    hours = (last - first).total_seconds() / 3600
-    yield f"{hours:,.0f} h ({span_text((last - first).total_seconds())}): from {first:%Y-%m-%d %H:%M} UTC ({first_text}) to {last:%Y-%m-%d %H:%M} UTC ({last_text}) {mark}."

@@ -1,4 +1,4 @@
-"""What is asked about a node: since when it is out, how sure its blame is, whether it is broken, how its drain is undone, who did it."""
+"""What is asked about a node: since when it is out, how sure its blame is, whether it is broken, how its drain is undone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 
 from assistant.agent.answer import one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.evidence_times import own_lines
 from assistant.agent.outright.approvals import _SINCE as SINCE
 from assistant.agent.outright.events import SLURM_TIME
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, Row, blame_text, blaming_incidents, node_row
@@ -19,22 +20,30 @@ from assistant.agent.tell_counsel import hand_of
 WEEK_H = 168.0
 _UNTIL = re.compile(r"\buntil=(\S+?)Z?(?=\s|$)")
 _SURE = re.compile(
-    r"\bhow (?:sure|certain|confident|convinced)\b|\b(?:are|is) you (?:\w+ )?(?:sure|certain|confident)\b|\bhow do you know\b|\bwhat makes you (?:think|so sure)\b"
+    r"\bhow (?:sure|certain|confident|convinced)\b|\b(?:are|is) you (?:\w+ )?(?:sure|certain|confident)\b"
+    r"|\bhow do you know\b|\bwhat makes you (?:think|so sure)\b"
 )
 _BROKEN = re.compile(
-    r"\b(?:is|are|was) (?:\w+ )?(?:(?:the|that|this|its|a) )?(?:gpu|card|node|hardware|machine|accelerator|\{nd\})(?: of \{nd\}| on \{nd\}| really| now| then| actually)*"
+    r"\b(?:is|are|was) (?:\w+ )?(?:(?:the|that|this|its|a) )?(?:gpu|card|node|hardware|machine|accelerator"
+    r"|\{nd\})(?: of \{nd\}| on \{nd\}| really| now| then| actually)*"
     r" (?:dead|broken|broke|faulty|fried|defective|gone|toast|dying|bad|damaged|kaput|done for)\b"
 )
 _UNDO = re.compile(
-    r"\b(?:how|what)\b.*\b(?:undo|un-?do|revert|reverse|roll (?:it |that )?back|take (?:it |that )?back|get (?:it|that) back|undrain|uncordon|put (?:it|that) back)\b"
+    r"\b(?:how|what)\b.*\b(?:undo|un-?do|revert|reverse|roll (?:it |that )?back|take (?:it |that )?back"
+    r"|get (?:it|that) back|undrain|uncordon|put (?:it|that) back)\b"
 )
 _BY_YOU = re.compile(
-    r"^(?:or )?(?:was (?:it|that|this) you(?:r doing)?|were you (?:it|that)|did you do (?:it|that|this)|is (?:it|that|this) you(?:r doing|r fault)?"
+    r"^(?:or )?(?:was (?:it|that|this) you(?:r doing)?|were you (?:it|that)|did you do (?:it|that|this)|is"
+    r" (?:it|that|this) you(?:r doing|r fault)?"
     r"|was (?:it|that) your (?:doing|fault)|have you done (?:it|that|this))$"
 )
-_PARTS = r"(?:nic|network card|network adapter|psu|power supply|power|fan|disk|ssd|drive|cable|switch|port|memory|ram|dimm|motherboard|mainboard|cpu|kernel|driver|bios|firmware|cooling|bmc)"
+_PARTS = (
+    r"(?:nic|network card|network adapter|psu|power supply|power|fan|disk|ssd|drive|cable|switch|port"
+    r"|memory|ram|dimm|motherboard|mainboard|cpu|kernel|driver|bios|firmware|cooling|bmc)"
+)
 _COMPONENT = re.compile(
-    rf"\b(?:is|was|be|are|it) (?:it |that |this |just |maybe |perhaps |really )*(?:the |a |an |its |because of the )?(?P<part>{_PARTS})\b"
+    r"\b(?:is|was|be|are|it) (?:it |that |this |just |maybe |perhaps |really )*(?:the |a |an |its |because"
+    rf" of the )?(?P<part>{_PARTS})\b"
 )
 _HOW_LONG = re.compile(r"\b(?:since when|how long|when did|since what time)\b")
 _ABSENT = r"\b(?:out|down|drained|gone|away|offline|cordoned|unavailable|dead|missing|failed|lost|off|broken|idle)\b"
@@ -130,10 +139,14 @@ def certainty_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     source = turn.look("show_incident", incident=rows[0]["incident"])
     diagnosis = (source.value or {}).get("diagnosis") or {}
     turn.incidents.append(rows[0]["incident"])
-    lines = [f"{line['file']}:{line['line']}  {one_line(line['text'], 160)}" for line in diagnosis.get("root_cause", ())[:3]]
+    proof = own_lines(turn, diagnosis, str(rows[0]["job"] or ""))
+    lines = [f"{line['file']}:{line['line']}  {one_line(line['text'], 160)}" for line in proof[:3]]
     sure = float(diagnosis.get("confidence") or 0)
     word = "Very sure" if sure >= 0.95 else "Fairly sure" if sure >= 0.8 else "Not very sure"
-    yield f"{word} ({sure:.2f} of 1) that {node} is to blame for job {rows[0]['job']}: {title(rows[0]['reason'])} [{source.number}]; {blame_text(rows)} {mark}."
+    yield (
+        f"{word} ({sure:.2f} of 1) that {node} is to blame for job {rows[0]['job']}: "
+        f"{title(rows[0]['reason'])} [{source.number}]; {blame_text(rows)} {mark}."
+    )
     yield from (f"  {line}" for line in lines)
     yield "What in it is broken is not proven by that; only a test or a repair tells. To run the health probes: check " + node
 
@@ -146,7 +159,9 @@ def broken_told(turn: QuestionTurn, node: str, job: str = "") -> Iterator[str]:
         if not blamed:
             first = next(iter(incidents.value or ()), None)
             if first is not None:
-                yield f"Nothing recorded says so: no node is to blame for job {job} ({title(first['reason'])}) [{incidents.number}]."
+                yield (
+                    f"Nothing recorded says so: no node is to blame for job {job} ({title(first['reason'])}) [{incidents.number}]."
+                )
             return
         node = blamed[0]
     rows, mark = blaming_incidents(turn, node)
@@ -184,13 +199,21 @@ def undo_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     rows, mark = blaming_incidents(turn, node)
     hand, name = hand_of(str(row["reason"]))
     if own is not None:
-        yield f"With {own['undo']}, which takes back call {own['call']} ({one_line(own['change'], 100)}, {time_text(own['at'], turn.now)}) [{changes.number}]; or order: uncordon {node}. Nothing is done by this question."
+        yield (
+            f"With {own['undo']}, which takes back call {own['call']} ({one_line(own['change'], 100)}, "
+            f"{time_text(own['at'], turn.now)}) [{changes.number}]; or order: uncordon {node}. Nothing is done by "
+            "this question."
+        )
     elif row["state"] not in OUT:
         yield f"There is nothing to take back: {node} is {row['state']} {node_mark}."
         return
     else:
         by = f"{name} took it out" if hand == "person" else "no change of Nightshift took it out"
-        yield f"{node} was not taken out by Nightshift, so nightshift undo does not help: {by}: {one_line(row['reason'], 120)} {node_mark}. Ask there first; scontrol update NodeName={node} State=RESUME puts it back."
+        yield (
+            f"{node} was not taken out by Nightshift, so nightshift undo does not help: {by}: "
+            f"{one_line(row['reason'], 120)} {node_mark}. Ask there first; scontrol update NodeName={node} "
+            "State=RESUME puts it back."
+        )
     if rows:
         yield f"Against it: {blame_text(rows)} {mark}, and no repair is recorded."
     if (until := _UNTIL.search(str(row["reason"]))) is not None:
@@ -216,7 +239,10 @@ def by_you_told(turn: QuestionTurn, node: str) -> Iterator[str]:
         if hand == "scheduler"
         else "who did it is not recorded"
     )
-    yield f"No, that was not me: no change of {node} by Nightshift is recorded in the last 7 days [{changes.number}]; {who}: {one_line(row['reason'], 140)} {node_mark}."
+    yield (
+        f"No, that was not me: no change of {node} by Nightshift is recorded in the last 7 days "
+        f"[{changes.number}]; {who}: {one_line(row['reason'], 140)} {node_mark}."
+    )
     if hand == "scheduler":
         yield "Why is not recorded."
 

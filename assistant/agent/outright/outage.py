@@ -1,4 +1,4 @@
-"""What is asked while the scheduler does not answer: since when, until when, why, by whose fault; and what else cannot be told now."""
+"""What is asked while the scheduler does not answer: since when, until when, why, by whose fault; what cannot be told."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _SINCE = re.compile(
 )
 _UNTIL = re.compile(r"\bwhen\b|\bhow long (?:will|until|till)\b|\buntil when\b|\bwhat time\b|\bhow soon\b")
 _FAULT = re.compile(
-    r"\b(?:your|you)\b.*\b(?:fault|doing|break|broke|broken|kill\w*|cause[d]?|crash\w*|blame|responsible|down|did (?:it|that|this))\b|\bdid you\b|\bwas (?:it|that) you\b"
+    r"\b(?:your|you)\b.*\b(?:fault|doing|break|broke|broken|kill\w*|cause[d]?|crash\w*|blame|responsible"
+    r"|down|did (?:it|that|this))\b|\bdid you\b|\bwas (?:it|that) you\b"
 )
 _WHY = re.compile(r"\bwhy\b|\bwhat (?:caused|happened to|is wrong with|is up with)\b|\bhow come\b|\bcause\b")
 _CHANGED = re.compile(r"\bchange|\bdrain|\bcordon|\bcancel|\brestart|\btouch|\bdo\b(?! to)")
@@ -121,7 +122,7 @@ def unknown_told(turn: QuestionTurn, what: str) -> Iterator[str]:
 
 
 def outage_answer(answer: Answer, inventory: NameInventory) -> Answer:
-    """Return an answer as it is to be while the scheduler is silent: it never asks for a name that nobody can know, nor keeps an order."""
+    """Return an answer as it is to be while the scheduler is silent: no name is asked for, no order kept."""
     if not is_silent(inventory):
         return answer
     text = answer.text

@@ -10,21 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource
+from assistant.agent.coverage import asked_attributes
 
 MOST_PARTS, MOST_LINES = 4, 9
 _STARTER = (
-    r"(?:(?:just |only |please |pls )*(?:tell|say|show) (?:me|us) (?:why|what|when|how|who|whose|where|whether|if|since|until|only|just)\b"
-    r"|why(?!\W*$| not\b)|what|what's|whats|how|hows|how's|when(?! it| the| i )|who|whos|who's|whose|where|since when|until when|for how long"
-    r"|which (?!is\b|are\b|ones?\b|was\b|were\b))"
+    r"(?:(?:just |only |please |pls )*(?:tell|say|show) (?:me|us) (?:why|what|when|how|who|whose|where"
+    r"|whether|if|since|until|only|just)\b"
+    r"|why(?!\W*$| not\b)|what|what's|whats|how|hows|how's|when(?! it| the| i )|who|whos|who's|whose|where"
+    r"|since when|until when|for how long"
+    r"|which (?!is\b|are\b|ones?\b(?! (?:was|is) (?:that|it)\b)|was\b|were\b))"
 )
 _AUXILIARY = r"(?:is|are|was|were|did|does|has|have|can i|should i|will it|would it) (?!not\b)"
 _BOUNDARY = re.compile(
-    rf"(?:\s*[,;.?!]+\s*(?:and|but|n|&|so|then|also|plus)?\s*|\s+(?:and|n|&|but|plus)\s*,?\s+)(?:also\s+|then\s+)?(?:if (?:not|so),?\s+)?(?={_STARTER}\b)"
+    r"(?:\s*[,;.?!]+\s*(?:and|but|n|&|so|then|also|plus)?\s*|\s+(?:and|n|&|but|plus)\s*,?\s+)(?:also\s+"
+    rf"|then\s+)?(?:if (?:not|so),?\s+)?(?={_STARTER}\b)"
     rf"|(?:\s*[,;?]+\s*(?:and |n )?|\s+(?:and|n)\s+)(?={_AUXILIARY})",
     re.IGNORECASE,
 )
 _QUESTION = re.compile(
-    rf"^\W*(?:(?:and|so|but|ok|okay|hi|hey|well|please|pls|can you|could you)\b\W*)*(?:{_STARTER}|{_AUXILIARY}|which|any|anything|check|tell|show)",
+    (
+        rf"^\W*(?:(?:and|so|but|ok|okay|hi|hey|well|please|pls|can you|could you)\b\W*)*(?:{_STARTER}"
+        rf"|{_AUXILIARY}|which|any|anything|check|tell|show)"
+    ),
     re.IGNORECASE,
 )
 _NOT_SPLIT = re.compile(
@@ -36,27 +43,52 @@ _HOLD = re.compile(
     r"^\W*(?:\w+ )?(?:dont|don't|do not|never|leave|keep|hands off|nvm|never ?mind|forget (?:it|that)|no wait|stop)\b",
     re.IGNORECASE,
 )
-_BARE = re.compile(r"^\W*(?:why(?: not)?|how|when|what|who|where|which)\W*$", re.IGNORECASE)
-_GERMAN = re.compile(
-    r"(?:\s*[,;?.]?\s+und\s+|\s*[?;]\s*|\s*,\s*(?=sag\b))(?=(?:wie|was|warum|wieso|weshalb|wann|wer|wessen|wo|welche[rsn]?|seit wann|bis wann|ist|war|wars|warst|hat|hast|kann|sag)\b)",
+_BARE = re.compile(
+    (
+        r"^\W*(?:why(?: not)?|how|when|what(?: is| was| did you)?(?: left)?(?: not| undone| open| left| not do"
+        r"| not done)*|who|where|which)\W*$"
+    ),
     re.IGNORECASE,
 )
+_ORDER = re.compile(
+    r"^\W*(?:(?:please|pls|ok|okay|now|and|then|just|can you|could you|bitte)\b\W*)*(?:drain|cordon|cancel"
+    r"|kill|stop|abort|end|restart|rerun|resubmit"
+    r"|requeue|relaunch|undrain|uncordon|put|take|bring|check|probe|list|look|explain|resume|free|starte?"
+    r"|brich|leere|prüfe?|fass)\b",
+    re.IGNORECASE,
+)
+_GERMAN = re.compile(
+    (
+        r"(?:\s*[,;?.]?\s+und\s+|\s*[?;]\s*|\s*,\s*(?=sag\b))(?=(?:wie|was|warum|wieso|weshalb|wann|wer|wessen"
+        r"|wo|welche[rsn]?|seit wann|bis wann|ist|war|wars|warst|hat|hast|kann|sag)\b)"
+    ),
+    re.IGNORECASE,
+)
+_BARE_GERMAN = re.compile(r"^\W*(?:warum|wieso|weshalb|wie|was|wann|wo|wer)(?: nicht)?\W*$", re.IGNORECASE)
 _ASKS_HAN = re.compile(r"[吗呢谁啥哪几怎]|什么|多久|多少|是不是|有没有|如何|告诉我")
 _HOLD_HAN = re.compile(r"^(?:请|先|你)?(?:别|不要|勿|莫)")
 _TELL = re.compile(
-    r"^(?:just |only |please |pls |also )*(?:tell|say|show) (?:me|us) (?:just |only |please )*(?=(?:why|what|when|how|who|whose|where|since|until)\b)",
+    (
+        r"^(?:just |only |please |pls |also )*(?:tell|say|show) (?:me|us) (?:just |only |please )*(?=(?:why"
+        r"|what|when|how|who|whose|where|since|until)\b)"
+    ),
     re.IGNORECASE,
 )
 _TELL_IF = re.compile(r"^(?:just |only |please |pls |also )*(?:tell|say|show) (?:me|us) (?:whether|if)\s+", re.IGNORECASE)
 _ITS = re.compile(r"^why (?:its|it's|it is)\b", re.IGNORECASE)
 _COURTESY = (
     re.compile(
-        r"^\W*(?:hi|hello|hey|good (?:morning|evening|day|afternoon))\b[^.!?]{0,60}?(?:[.!]\s+|,\s*(?=(?:could|can|would|i|please|may)\b))",
+        (
+            r"^\W*(?:hi|hello|hey|good (?:morning|evening|day|afternoon))\b[^.!?]{0,60}?(?:[.!]\s+|,\s*(?=(?:could"
+            r"|can|would|i|please|may)\b))"
+        ),
         re.IGNORECASE,
     ),
     re.compile(
-        r"^\W*(?:sorry[^.!?,]{0,60}[.!,]\s*)?(?:(?:could|can|would|will|may) (?:you|i)|i (?:would|'d) (?:like|love) (?:you )?to|i wanted to|i was wondering)\b"
-        r"(?: \w+){0,2}? (?:tell me|let me know|ask(?: you)?|know|say)(?:,[^,]{0,60},)?\s+(?=(?:whether|if|why|what|when|how|who|where|which)\b)(?:(?:whether|if)\s+)?",
+        r"^\W*(?:sorry[^.!?,]{0,60}[.!,]\s*)?(?:(?:could|can|would|will|may) (?:you|i)|i (?:would|'d) (?:like"
+        r"|love) (?:you )?to|i wanted to|i was wondering)\b"
+        r"(?: \w+){0,2}? (?:tell me|let me know|ask(?: you)?|know|say)(?:,[^,]{0,60},)?\s+(?=(?:whether|if|why"
+        r"|what|when|how|who|where|which)\b)(?:(?:whether|if)\s+)?",
         re.IGNORECASE,
     ),
     re.compile(r"[?.!,]*\s*(?:thank you|thanks|thx|many thanks|cheers|much appreciated)\b[^?]{0,40}$", re.IGNORECASE),
@@ -86,8 +118,12 @@ def question_parts(sentence: str) -> Sequence[str]:
         return _chinese_parts(sentence)
     if _NOT_SPLIT.search(sentence):
         return ()
+    if any(row.line is not None for row in asked_attributes(sentence)):
+        return ()  # figures of a log are told with what else is asked of the job
     for boundary in (_BOUNDARY, _GERMAN):
         parts = [part for part in _split(sentence, boundary) if part]
+        if boundary is _GERMAN and len(parts) > 1:
+            return [_direct(part) for part in parts] if len(parts) <= MOST_PARTS and not any(map(_BARE_GERMAN.match, parts)) else ()
         if 1 < len(parts) <= MOST_PARTS and all(_stands_alone(part, place) for place, part in enumerate(parts)):
             return [_direct(part) for part in parts]
     return ()
@@ -108,7 +144,7 @@ def _stands_alone(part: str, place: int) -> bool:
         return False
     words = part.split()
     if place == 0:
-        return len(words) > 1 or bool(_HOLD.match(part))
+        return bool(_HOLD.match(part) or ((_QUESTION.match(part) or _ORDER.match(part)) and len(words) > 1))
     return len(words) > 1
 
 
@@ -125,7 +161,7 @@ def _direct(part: str) -> str:
         part,
         flags=re.IGNORECASE,
     )
-    part = _TELL.sub("", part)
+    part = re.sub(r"\bnvm\b", "never mind", _TELL.sub("", part), flags=re.IGNORECASE)
     return _ITS.sub("why is it", part)
 
 

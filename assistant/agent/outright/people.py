@@ -14,6 +14,7 @@ from assistant.agent.outright.sentence import OutrightReading, OutrightSentence
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED
 from assistant.agent.tell_jobs import failed as not_answered
 from assistant.agent.words import NameInventory
+from assistant.nodeset import fold
 
 MOST_ROWS = 10
 _JOBS = r"(?:jobs?|runs?|trainings?|tasks?|experiments?)"
@@ -67,7 +68,9 @@ def unknown_person(words: str, inventory: NameInventory, *, alone: bool = False)
     text = words.lower().replace("\u2019", "'")
     for pattern in (*_PLACES, *((ALONE,) if alone else ())):
         for match in pattern.finditer(text):
-            name = match["name"]
+            name = str(match["name"])
+            if match.end() > match.end("name") and match.string[match.end("name")] == "s" and f"{name}s" in vocabulary() | _ALLOWED:
+                continue  # `does`, `runs`: no genitive
             if _is_person(name, inventory) and name not in inventory.users and f"{name.removesuffix('s')}" not in inventory.users:
                 return name
     return ""
@@ -139,5 +142,5 @@ def jobs_told(turn: QuestionTurn, users: Sequence[str], text: str, asks: bool) -
     else:
         yield f"{count_text(len(rows), 'job')}{of}: {summary} {mark}."
     for row in (hits or rows)[:MOST_ROWS]:
-        nodes = ",".join(row["nodes"][:4]) or "-"
+        nodes = fold(row["nodes"]) or "-"
         yield f"  {row['job']}  {one_line(row['name'], 40)}  {row['user']}  {row['state']}  {nodes}"

@@ -12,41 +12,76 @@ _NODE = r"(?P<x>(?:node|knoten|maschine)?\s?[a-z-]*\d+)"
 _J = r"(?P<j>\d{3,})"
 _U = r"(?P<u>[a-zäöüß][\w-]{1,30}?)"
 _AND = r"(?:(?:und|aber|also|na|ok|okay|dann|ja|so|jetzt|halt|hm+|sag(?:e|t)?(?: mir| mal| schnell| nur| bloß)*|nur)[\s,]+)*"
-_FREE = r"(?:freigeb\w*|freizugeben|hoch ?nehm\w*|zurück ?hol\w*|rein ?nehm\w*|zurück ?geb\w*|undrain\w*|wieder ?freigeb\w*|aktivier\w*|in betrieb nehm\w*|zurück ?nehm\w*|hochfahr\w*|reinstell\w*|einschalt\w*)"
-_NOT_YES = r"(?:nein sag\w*|nein sagen|nicht (?:zustimm\w*|freigeb\w*|genehmig\w*|ja sag\w*|bestätig\w*|erlaub\w*|antwort\w*|reagier\w*)|ablehn\w*|ablehnen|verweiger\w*)"
+_FREE = (
+    r"(?:freigeb\w*|freizugeben|hoch ?nehm\w*|zurück ?hol\w*|rein ?nehm\w*|zurück ?geb\w*|undrain\w*"
+    r"|wieder ?freigeb\w*|aktivier\w*|in betrieb nehm\w*|zurück ?nehm\w*|hochfahr\w*|reinstell\w*"
+    r"|einschalt\w*)"
+)
+_NOT_YES = (
+    r"(?:nein sag\w*|nein sagen|nicht (?:zustimm\w*|freigeb\w*|genehmig\w*|ja sag\w*|bestätig\w*|erlaub\w*"
+    r"|antwort\w*|reagier\w*)|ablehn\w*|ablehnen|verweiger\w*)"
+)
 _GERMAN: tuple[tuple[str, str], ...] = (
     (r"(?:seit wann|wie lang(?:e)?)(?: denn| schon| jetzt| geht das| ist das(?: so)?| läuft das)*", "since when?"),
     (
-        r"wer (?:kann|darf|muss|soll|könnte)(?: da| das| dem| denn| jetzt| hier| überhaupt)*(?: (?:mit )?ja)?(?: dazu)? ?(?:sagen|zustimmen|freigeben|genehmigen|entscheiden|bestätigen|absegnen|erlauben)",
+        (
+            r"wer (?:kann|darf|muss|soll|könnte)(?: da| das| dem| denn| jetzt| hier| überhaupt)*(?: (?:mit"
+            r" )?ja)?(?: dazu)? ?(?:sagen|zustimmen|freigeben|genehmigen|entscheiden|bestätigen|absegnen|erlauben)"
+        ),
         "who can say yes?",
     ),
     (
-        r"(?:wo|wohin|auf welche(?:n|m|r)? (?:knoten|nodes?|maschinen?|rechnern?)) (?:würde|wird|läuft|landet|liefe|käme|landete|startet|geht)(?: (?:es|er|sie|das|der|dieser|job|neustart))*(?: dann| denn)*(?: landen| laufen| starten| hinkommen| hin)?",
+        (
+            r"(?:wo|wohin|auf welche(?:n|m|r)? (?:knoten|nodes?|maschinen?|rechnern?)) (?:würde|wird|läuft|landet"
+            r"|liefe|käme|landete|startet|geht)(?: (?:es|er|sie|das|der|dieser|job|neustart))*(?: dann| denn)*(?:"
+            r" landen| laufen| starten| hinkommen| hin)?"
+        ),
         "where would it land?",
     ),
     (
-        r"(?:hat|war|ist|hatte) (?:der|ein|das|dieser|irgendein|sein|ihr) (?:neustart|restart)(?: denn| überhaupt| was| etwas| irgendwas| je| schon| auch)* ?(?:geklappt|funktioniert|geholfen|gebracht|genützt|genutzt|erfolgreich|durch|gelungen)?(?: gewesen)?",
+        (
+            r"(?:hat|war|ist|hatte) (?:der|ein|das|dieser|irgendein|sein|ihr) (?:neustart|restart)(?: denn|"
+            r" überhaupt| was| etwas| irgendwas| je| schon| auch)* ?(?:geklappt|funktioniert|geholfen|gebracht"
+            r"|genützt|genutzt|erfolgreich|durch|gelungen)?(?: gewesen)?"
+        ),
         "did the restart work?",
     ),
     (
-        r"(?:wessen (?:schuld|fehler|problem)|wer ist (?:daran |dran )?schuld|wer hat schuld)(?: ist das| war das| denn| daran| dran)*",
+        (
+            r"(?:wessen (?:schuld|fehler|problem)|wer ist (?:daran |dran )?schuld|wer hat schuld)(?: ist das| war"
+            r" das| denn| daran| dran)*"
+        ),
         "whose fault is it?",
     ),
     (
-        r"(?:was|wie) (?:würdest|würdst|tätest) du(?: da| jetzt| denn| hier| selbst)*(?: (?:machen|tun|empfehlen|raten|entscheiden|vorgehen))?|was (?:rätst|empfiehlst) du(?: mir)?",
+        (
+            r"(?:was|wie) (?:würdest|würdst|tätest) du(?: da| jetzt| denn| hier| selbst)*(?: (?:machen|tun"
+            r"|empfehlen|raten|entscheiden|vorgehen))?|was (?:rätst|empfiehlst) du(?: mir)?"
+        ),
         "what would you do?",
     ),
     (
-        r"(?:was(?: ist| passiert| wäre?| wird)?)?,? ?(?:wenn|falls) (?:ich|wir|man)(?:'?s| es| das)? (?:trotzdem|dennoch|doch|einfach) (?:mach\w*|tu\w*|täte\w*)",
+        (
+            r"(?:was(?: ist| passiert| wäre?| wird)?)?,? ?(?:wenn|falls) (?:ich|wir|man)(?:'?s| es| das)?"
+            r" (?:trotzdem|dennoch|doch|einfach) (?:mach\w*|tu\w*|täte\w*)"
+        ),
         "what if I do it anyway?",
     ),
     (
-        r"(?:was(?: machst du| passiert| ist| wird| geschieht| wäre?| folgt)?(?: denn| dann| eigentlich)*)?,? ?(?:wenn|falls) (?:ich|wir|man|keiner|niemand)(?: (?:zu|bei|die|den|das|es|da|dazu))*(?: (?:freigabe|approval|anfrage|nummer))?(?: ?(?P<n>\d+))? ?"
+        (
+            r"(?:was(?: machst du| passiert| ist| wird| geschieht| wäre?| folgt)?(?: denn| dann| eigentlich)*)?,?"
+            r" ?(?:wenn|falls) (?:ich|wir|man|keiner|niemand)(?: (?:zu|bei|die|den|das|es|da|dazu))*(?:"
+            r" (?:freigabe|approval|anfrage|nummer))?(?: ?(?P<n>\d+))? ?"
+        )
         + _NOT_YES,
         "what happens if I say no?",
     ),
     (
-        rf"(?:wenn|falls) (?:ich|wir|man) {_NODE}(?: jetzt| wieder| nun)* {_FREE},? (?:landet|läuft|würde|kommt|startet|geht|liefe)(?: der| job)*(?: {_J})(?: dann| wieder| da| dort| drauf| darauf| dahin| landen| laufen| starten| drauflaufen)*",
+        (
+            rf"(?:wenn|falls) (?:ich|wir|man) {_NODE}(?: jetzt| wieder| nun)* {_FREE},? (?:landet|läuft|würde|kommt"
+            rf"|startet|geht|liefe)(?: der| job)*(?: {_J})(?: dann| wieder| da| dort| drauf| darauf| dahin| landen|"
+            r" laufen| starten| drauflaufen)*"
+        ),
         "if I undrain {x}, would {j} run on it again?",
     ),
     (
@@ -55,23 +90,42 @@ _GERMAN: tuple[tuple[str, str], ...] = (
     ),
     (rf"(?:kann|darf|soll|könnte|sollte) (?:ich|man) {_NODE}(?: jetzt| wieder| schon| nun)* {_FREE}", "can I undrain {x}?"),
     (
-        rf"wie (?:mache?|krieg\w*|bekomm\w*|kann|stell\w*) (?:ich|wir|man)(?: denn| jetzt)*(?: (?:das|den|die))?(?: (?:drain|sperre|sperrung|cordon|ding|sache))?(?: (?:von|auf|bei|für|mit))? ?{_NODE}(?: wieder)? (?:rückgängig|zurück)(?: machen)?",
+        (
+            r"wie (?:mache?|krieg\w*|bekomm\w*|kann|stell\w*) (?:ich|wir|man)(?: denn| jetzt)*(?: (?:das|den"
+            rf"|die))?(?: (?:drain|sperre|sperrung|cordon|ding|sache))?(?: (?:von|auf|bei|für|mit))? ?{_NODE}(?:"
+            r" wieder)? (?:rückgängig|zurück)(?: machen)?"
+        ),
         "how do I undo the drain of {x}?",
     ),
     (
-        r"wie (?:mache?|krieg\w*|bekomm\w*|kann) (?:ich|wir|man)(?: denn| jetzt)* (?:das|es|den|die)(?: wieder)? (?:rückgängig|zurück)(?: machen)?",
+        (
+            r"wie (?:mache?|krieg\w*|bekomm\w*|kann) (?:ich|wir|man)(?: denn| jetzt)* (?:das|es|den|die)(?:"
+            r" wieder)? (?:rückgängig|zurück)(?: machen)?"
+        ),
         "how do I undo that?",
     ),
     (
-        rf"wie ?viele? (?:schritte|steps|iterationen) (?:sind|gehen|gingen|hat|muss|müssen|verliert|verlor|verlieren|wären)(?: wir)?(?: bei| in| von| für)?(?: job)? ?{_J}(?: dann| jetzt| nochmal| noch ?mal| noch| mal| neu)*(?: (?:futsch|verloren|weg|gegangen|wiederholen|machen|hin|verlorengegangen|wiederholt werden))*",
+        (
+            r"wie ?viele? (?:schritte|steps|iterationen) (?:sind|gehen|gingen|hat|muss|müssen|verliert|verlor"
+            rf"|verlieren|wären)(?: wir)?(?: bei| in| von| für)?(?: job)? ?{_J}(?: dann| jetzt| nochmal| noch ?mal|"
+            r" noch| mal| neu)*(?: (?:futsch|verloren|weg|gegangen|wiederholen|machen|hin|verlorengegangen"
+            r"|wiederholt werden))*"
+        ),
         "how many steps did {j} lose?",
     ),
     (
-        r"(?:wann|wann genau)(?: ungefähr| etwa| circa| ca\.?| denn)*(?: kommt| ist)? (?:der|den|das) (?:nächste|nächster)(?: checkpoint| save| speicherstand)?(?: kommt| fällig(?: ist)?| ist| dran(?: ist)?)?",
+        (
+            r"(?:wann|wann genau)(?: ungefähr| etwa| circa| ca\.?| denn)*(?: kommt| ist)? (?:der|den|das)"
+            r" (?:nächste|nächster)(?: checkpoint| save| speicherstand)?(?: kommt| fällig(?: ist)?| ist| dran(?:"
+            r" ist)?)?"
+        ),
         "when is the next checkpoint?",
     ),
     (
-        r"welcher (?:job|lauf) ist (?:zuletzt|als letzter|als letztes|am letzten) (?:kaputt ?gegangen|gescheitert|abgestürzt|gestorben|gecrasht|ausgefallen|fehlgeschlagen)",
+        (
+            r"welcher (?:job|lauf) ist (?:zuletzt|als letzter|als letztes|am letzten) (?:kaputt ?gegangen"
+            r"|gescheitert|abgestürzt|gestorben|gecrasht|ausgefallen|fehlgeschlagen)"
+        ),
         "which job failed last?",
     ),
     (
@@ -79,16 +133,25 @@ _GERMAN: tuple[tuple[str, str], ...] = (
         "was it hardware?",
     ),
     (
-        rf"wie ?viele? (?:rechen|gpu-?|knoten-?|node-?|maschinen)?stunden (?:hat|haben) {_U}(?: \w+)*? (?:verloren|verbraten|verbrannt|verschwendet|vergeudet|verpulvert|verheizt)",
+        (
+            rf"wie ?viele? (?:rechen|gpu-?|knoten-?|node-?|maschinen)?stunden (?:hat|haben) {_U}(?: \w+)*?"
+            r" (?:verloren|verbraten|verbrannt|verschwendet|vergeudet|verpulvert|verheizt)"
+        ),
         "how many node hours did {u} lose on failed jobs?",
     ),
     (
-        r"(?:davor\W+)?(?:nur|bloß|lediglich)(?: noch)?(?: (?:die|das|der|den|von|aus|für))* (?:letzte|letzter|vergangene|vergangener)(?:r|n)? nacht",
+        (
+            r"(?:davor\W+)?(?:nur|bloß|lediglich)(?: noch)?(?: (?:die|das|der|den|von|aus|für))* (?:letzte|letzter"
+            r"|vergangene|vergangener)(?:r|n)? nacht"
+        ),
         "only last night's",
     ),
     (r"(?:nur|bloß|lediglich)?(?: noch)?(?: (?:die|das|der|den|von|aus|für))* ?(?:seit|nach) mitternacht", "only since midnight"),
     (
-        rf"hat {_U}(?: gerade| noch| aktuell| irgendwelche| einen| was| überhaupt)*(?: (?:jobs?|was|etwas))?(?: (?:laufen|am laufen))",
+        (
+            rf"hat {_U}(?: gerade| noch| aktuell| irgendwelche| einen| was| überhaupt)*(?: (?:jobs?|was|etwas))?(?:"
+            r" (?:laufen|am laufen))"
+        ),
         "does {u} have any jobs running?",
     ),
     (rf"hat {_U}(?: gerade| noch| aktuell| irgendwelche| einen| überhaupt)* jobs?", "does {u} have jobs?"),
@@ -107,19 +170,31 @@ _GERMAN: tuple[tuple[str, str], ...] = (
         "how sure are you about {x}?",
     ),
     (
-        r"(?:warst|bist|wars) du (?:das|es|dran|daran)(?: gewesen| schuld)?|(?:hast|warst) du das (?:gemacht|verursacht|getan|selbst)?",
+        (
+            r"(?:warst|bist|wars) du (?:das|es|dran|daran)(?: gewesen| schuld)?|(?:hast|warst) du das (?:gemacht"
+            r"|verursacht|getan|selbst)?"
+        ),
         "was that you?",
     ),
     (
-        r"wann (?:geht|kommt|läuft|ist|antwortet|funktioniert) (?:der |das )?(?:slurm|scheduler)(?: wieder| endlich| denn| zurück| da| online)*",
+        (
+            r"wann (?:geht|kommt|läuft|ist|antwortet|funktioniert) (?:der |das )?(?:slurm|scheduler)(?: wieder|"
+            r" endlich| denn| zurück| da| online)*"
+        ),
         "when will slurm be back?",
     ),
     (
-        r"(?:seit wann|wie lang(?:e)? schon) (?:ist|antwortet|hängt) (?:der |das )?(?:slurm|scheduler)(?: schon| denn| nicht| mehr| weg| tot| down| unten| kaputt| aus)*",
+        (
+            r"(?:seit wann|wie lang(?:e)? schon) (?:ist|antwortet|hängt) (?:der |das )?(?:slurm|scheduler)(?:"
+            r" schon| denn| nicht| mehr| weg| tot| down| unten| kaputt| aus)*"
+        ),
         "since when is slurm down?",
     ),
     (
-        r"(?:halt|stopp|stop|nein|ne|doch|ach|moment|falsch)[\s,!.]*(?:(?:halt|stopp|nein|ne|doch|ach|ich meinte?)[\s,!.]*)*(?:den|die|das) (?P<s>wartenden?|laufenden?|anderen?|gescheiterten?)(?: job)?",
+        (
+            r"(?:halt|stopp|stop|nein|ne|doch|ach|moment|falsch)[\s,!.]*(?:(?:halt|stopp|nein|ne|doch|ach|ich"
+            r" meinte?)[\s,!.]*)*(?:den|die|das) (?P<s>wartenden?|laufenden?|anderen?|gescheiterten?)(?: job)?"
+        ),
         "no, I meant the {s} one",
     ),
     (r"was (?:soll|muss|kann) ich (?:jetzt |nun |da )*(?:tun|machen)|was (?:tun|nun|jetzt)", "what should I do?"),
@@ -168,7 +243,10 @@ _CHINESE: tuple[tuple[str, str], ...] = (
         "what would you do?",
     ),
     (
-        r"(?:那)?(?:我)?(?:要是|如果|假如|万一|若)?(?:我|没人|大家)?(?:要是|如果)?(?:不批准?|拒绝|不同意|说不|不点头|没人批)(?:了|它|这个)?(?:的话)?(?:呢|会怎样|会怎么样|会如何|怎么办|会发生什么)?",
+        (
+            r"(?:那)?(?:我)?(?:要是|如果|假如|万一|若)?(?:我|没人|大家)?(?:要是|如果)?(?:不批准?|拒绝|不同意|说不"
+            r"|不点头|没人批)(?:了|它|这个)?(?:的话)?(?:呢|会怎样|会怎么样|会如何|怎么办|会发生什么)?"
+        ),
         "what happens if I say no?",
     ),
     (
@@ -176,12 +254,18 @@ _CHINESE: tuple[tuple[str, str], ...] = (
         "what if I do it anyway?",
     ),
     (
-        rf"(?:如果|要是)?(?:我)?(?:把)?{_HX}(?:放回去?|恢复|上线|解除隔离)(?:的话)?(?:，|,)?{_HJ}?(?:会怎么样|会怎样|有什么后果|会发生什么|会如何)(?:呢)?",
+        (
+            rf"(?:如果|要是)?(?:我)?(?:把)?{_HX}(?:放回去?|恢复|上线|解除隔离)(?:的话)?(?:，|,)?{_HJ}?(?:会怎么样"
+            r"|会怎样|有什么后果|会发生什么|会如何)(?:呢)?"
+        ),
         "what happens if I undrain {x}?",
     ),
     (r"(?:那)?(?:这|那)?(?:是不是|是)你(?:干|弄|搞|做|造成)的(?:吗|么|吧)?", "was that you?"),
     (
-        rf"哪(?:条|一条|行|一行)(?:日志|记录|log)?(?:能|可以)?(?:证明|说明|显示|表明)(?:了)?{_HJ}(?:的)?(?P<t>不是硬件|是代码|是硬件|是程序|不是代码).*",
+        (
+            r"哪(?:条|一条|行|一行)(?:日志|记录|log)?(?:能|可以)?(?:证明|说明|显示"
+            rf"|表明)(?:了)?{_HJ}(?:的)?(?P<t>不是硬件|是代码|是硬件|是程序|不是代码).*"
+        ),
         "which line proves that {j} is {t}?",
     ),
     (r"只(?:算|看|要)(?:真正|实际|真的)?(?:丢|损失|浪费|重跑|要重跑|丢掉)(?:了)?的", "only what was really lost"),
@@ -194,7 +278,10 @@ _CHINESE: tuple[tuple[str, str], ...] = (
         "what happened at {a}:00?",
     ),
     (
-        r"(?:从)?(?:半夜|午夜|零点|凌晨零点|0点)(?:到现在|以来|以后|之后|起|开始)?.*?(?:出了?什么(?:问题|事)|坏了?什么|什么坏了|失败|挂了|崩了).*",
+        (
+            r"(?:从)?(?:半夜|午夜|零点|凌晨零点|0点)(?:到现在|以来|以后|之后|起|开始)?.*?(?:出了?什么(?:问题|事)"
+            r"|坏了?什么|什么坏了|失败|挂了|崩了).*"
+        ),
         "what failed since midnight?",
     ),
     (
@@ -250,7 +337,8 @@ def outright_phrase(sentence: str) -> str:
 
 _COMMON = frozenset(
     """
-    der die das den dem ein eine einen es er sie ihr mir mich uns man was wer alle jeder jemand niemand keiner node job nightshift slurm
+    der die das den dem ein eine einen es er sie ihr mir mich uns man was wer alle jeder jemand niemand keiner node job slurm
+    nightshift
     gpu alles heute gestern nacht laufende letzte meine deine seine ihre welche viele gerade noch schon mal bitte irgendwer wartende
     """.split()
 )

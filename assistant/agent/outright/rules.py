@@ -14,7 +14,7 @@ from assistant.agent.outright.acts import read_acts
 from assistant.agent.outright.approvals import read_approval, read_should_approve
 from assistant.agent.outright.consequences import read_condition, read_consequence
 from assistant.agent.outright.ellipses import completed_question
-from assistant.agent.outright.events import read_window
+from assistant.agent.outright.events import read_newest_failure, read_window
 from assistant.agent.outright.jobs import read_job
 from assistant.agent.outright.nodes import read_gpu_of_job, read_node
 from assistant.agent.outright.outage import read_outage
@@ -35,6 +35,7 @@ _RULES: tuple[Callable[[OutrightSentence], OutrightReading | None], ...] = (
     read_node,
     read_gpu_of_job,
     read_window,
+    read_newest_failure,
     read_should_approve,
 )
 

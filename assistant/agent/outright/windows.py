@@ -50,6 +50,8 @@ class TimeWindow(NamedTuple):
     """As it is told, with the times that it came to."""
     is_open: bool = False
     """Whether it ends now."""
+    by_clock: bool = True
+    """Whether times of the clock name it; else a night or a part of a day."""
 
     def holds(self, at: datetime | None) -> bool:
         """Tell whether a time lies in it; the end alone is outside."""
@@ -90,7 +92,7 @@ def _span(text: str, now: datetime) -> TimeWindow | None:
     if (match := _YESTERDAY.search(text)) is not None and match["part"]:
         first, last = _PARTS[match["part"]]
         start, end = midnight - timedelta(hours=24 - first), midnight - timedelta(hours=24 - last)
-        return TimeWindow(start, end, _range_text(start, end, now))
+        return TimeWindow(start, end, _range_text(start, end, now), by_clock=False)
     if (night := _NIGHT.search(text)) is None:
         return None
     evening = midnight.replace(hour=EVENING_H)
@@ -99,8 +101,9 @@ def _span(text: str, now: datetime) -> TimeWindow | None:
     if evening > now:
         return None
     if now.hour >= MORNING_H and "last" in night.group():
-        return TimeWindow(evening, midnight.replace(hour=MORNING_H), _range_text(evening, midnight.replace(hour=MORNING_H), now))
-    return TimeWindow(evening, now, f"since {evening:%Y-%m-%d %H:%M} UTC", is_open=True)
+        morning = midnight.replace(hour=MORNING_H)
+        return TimeWindow(evening, morning, _range_text(evening, morning, now), by_clock=False)
+    return TimeWindow(evening, now, f"since {evening:%Y-%m-%d %H:%M} UTC", is_open=True, by_clock=False)
 
 
 def _clock(match: re.Match[str] | None, group: str, now: datetime, half: str | None = None) -> datetime | None:
