@@ -216,7 +216,7 @@ class Dialogue:
     """Approvals of changes that this conversation put before a person, oldest first; whoever else asked for them is not meant."""
     order: str = ""
     """The last words where they were an order or forbade something: what `I meant 4830` corrects."""
-    asked: str = ""
+    question: str = ""
     """The last question as it was completed, in English with its names: what `and carol` asks of somebody else."""
     topic: str = ""
     """What an answer outright was about besides a job or a node: `approval`, `outage`."""
@@ -263,7 +263,7 @@ class Dialogue:
             aspect=request.aspect,
             proposed=tuple(dict.fromkeys([*self.proposed, *turn.own_approvals()])),
             order=request.question if request.intent in CHANGING else "",
-            asked=request.question,
+            question=request.question,
             about_change=self.about_change,
         )
 

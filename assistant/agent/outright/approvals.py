@@ -15,13 +15,13 @@ from assistant.agent.waiting import RESTARTS, about_row
 from assistant.nodeset import fold
 from assistant.store.calls import SHORT_DIGEST
 
-_WHO = re.compile(
+_WHO_ANSWERS = re.compile(
     r"\bwho (?:\w+ )?(?:can|may|could|must|should|has to|is (?:allowed|entitled|able) to|gets to|would have to|needs? to)"
     r"(?: \w+)? (?:say (?:yes|no|ok)|approve|allow|permit|confirm|grant|accept|deny|refuse|decide|agree"
     r"|sign (?:it |that )?off|answer|give)"
     r"|\bwho (?:decides|approves|signs (?:it |that )?off)\b|\bwhose (?:yes|approval|decision|call) (?:is|does)\b"
 )
-_WHERE = re.compile(
+_WHERE_IT_RUNS = re.compile(
     r"\b(?:where|(?:on |to )?(?:which|what) (?:nodes?|machines?|hosts?|servers?))\b.*\b(?:would|will|does"
     r"|is going to|could|might)\b.*"
     r"\b(?:land|run|go|start|be placed|be put|end up|be scheduled|get)\b"
@@ -63,13 +63,13 @@ def read_approval(sentence: OutrightSentence) -> OutrightReading | None:
     numbers = sentence.names.approvals
     if sentence.says(_ASKS_IF) and (sentence.says(_NO_IF) or sentence.says(_YES_IF)):
         is_no = sentence.says(_NO_IF)
-        return _reading(partial(answered_told, numbers=numbers, job=_named(sentence), says_yes=not is_no))
+        return _reading(partial(answered_told, numbers=numbers, job=_named_job(sentence), says_yes=not is_no))
     if sentence.names.nodes or (sentence.names_nothing is False and not sentence.names.jobs):
         return None
-    if sentence.says(_WHO) and not sentence.says(r"\bwho (?:has |had |did )?(?:approved|allowed|confirmed)\b"):
+    if sentence.says(_WHO_ANSWERS) and not sentence.says(r"\bwho (?:has |had |did )?(?:approved|allowed|confirmed)\b"):
         return _reading(partial(who_told, numbers=numbers))
     of_restart = sentence.of_approval or sentence.names.jobs or (sentence.dialogue.jobs[:1] and _awaited(sentence))
-    if sentence.says(_WHERE) and of_restart and not sentence.names.jobs[1:]:
+    if sentence.says(_WHERE_IT_RUNS) and of_restart and not sentence.names.jobs[1:]:
         return _reading(partial(landing_told, numbers=numbers, job=sentence.job))
     if not sentence.of_approval and not numbers:
         return None
@@ -92,7 +92,7 @@ def _reading(tell: partial[Iterator[str]]) -> OutrightReading:
     return OutrightReading(tell, "approvals", topic="approval")
 
 
-def _named(sentence: OutrightSentence) -> str:
+def _named_job(sentence: OutrightSentence) -> str:
     return sentence.names.jobs[0] if sentence.names.jobs else ""
 
 

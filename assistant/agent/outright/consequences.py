@@ -89,7 +89,7 @@ def _of_change(sentence: OutrightSentence, change: str, *, spoken: bool = False)
 
 def _anyway(sentence: OutrightSentence) -> OutrightReading | None:
     """Read `and if I do it anyway` by the change that was spoken of last."""
-    last = sentence.dialogue.about_change or sentence.dialogue.asked.lower()
+    last = sentence.dialogue.about_change or sentence.dialogue.question.lower()
     if sentence.of_approval and not re.search(r"\bdrain|\bcordon|\bcancel", last):
         return OutrightReading(partial(answered_told, numbers=(), says_yes=True), "approvals", topic="approval")
     change = (
@@ -114,7 +114,7 @@ def returned_told(turn: QuestionTurn, node: str, job: str = "") -> Iterator[str]
     ]
     away = next((entry for entry in restarts if re.search(rf"--exclude=\S*{re.escape(node)}(?!\d)", entry["change"])), None)
     danger = f"; {blame_text(rows)} {mark}, and no repair is recorded" if rows else f"; no incident blames it {mark}"
-    others = f"Jobs could start on {node} again{danger}."
+    others_text = f"Jobs could start on {node} again{danger}."
     if row["state"] not in OUT:
         yield f"Nothing would change: {node} is {row['state']}, in service already {node_mark}."
         return
@@ -124,9 +124,9 @@ def returned_told(turn: QuestionTurn, node: str, job: str = "") -> Iterator[str]
             f"[{waiting.number}]. Other jobs could start on {node}{danger}."
         )
     elif job:
-        yield f"It could: no restart of job {job} that leaves {node} out waits [{waiting.number}]. {others}"
+        yield f"It could: no restart of job {job} that leaves {node} out waits [{waiting.number}]. {others_text}"
     else:
-        yield others
+        yield others_text
         if away is not None:
             yield f"The restart that waits, approval {away['approval']}, would leave {node} out all the same [{waiting.number}]."
     reason = f": {one_line(row['reason'], 140)}" if row["reason"] else ""
@@ -177,21 +177,21 @@ def read_condition(sentence: OutrightSentence) -> OutrightReading | None:
         r"^\W*(?:what|why|who|how|is|are|was|did|does|would|if)\b", sentence.text
     ):
         return None
-    what = " ".join(match.group().split()).strip(" ,?.!")
+    phrase = " ".join(match.group().split()).strip(" ,?.!")
     if change in ("uncordon", "cordon"):
         nodes = sentence.names.nodes or ((sentence.node,) if sentence.node else ())
         if nodes:
-            return OutrightReading(partial(node_condition_told, nodes=nodes, what=what, change=change), "node_state", nodes=nodes)
+            return OutrightReading(partial(node_condition_told, nodes=nodes, phrase=phrase), "node_state", nodes=nodes)
     elif sentence.job:
-        return OutrightReading(partial(job_condition_told, job=sentence.job, what=what), "job_status", job=sentence.job)
+        return OutrightReading(partial(job_condition_told, job=sentence.job, phrase=phrase), "job_status", job=sentence.job)
     return None
 
 
-def node_condition_told(turn: QuestionTurn, nodes: Sequence[str], what: str, change: str) -> Iterator[str]:
+def node_condition_told(turn: QuestionTurn, nodes: Sequence[str], phrase: str) -> Iterator[str]:
     """Tell what is known now of the condition of an order about nodes; where it is not shown, nothing is proposed."""
     turn.kind = AnswerKind.REFUSED
-    condition = _plain(what, nodes)
-    about_errors = bool(_ERRORS.search(what))
+    condition = _plain(phrase, nodes)
+    about_errors = bool(_ERRORS.search(phrase))
     parts = []
     for node in nodes[:4]:
         row, node_mark = node_row(turn, node)
@@ -204,19 +204,19 @@ def node_condition_told(turn: QuestionTurn, nodes: Sequence[str], what: str, cha
             parts.append(f"no incident blames {node} {mark}; {state}")
         else:
             parts.append(f"no record tells it; {state}")
-    shown = "is not shown by the record" if about_errors else "is not known"
-    yield f'Not proposed: whether "{condition}" holds {shown}: {"; ".join(parts)}.'
+    doubt = "is not shown by the record" if about_errors else "is not known"
+    yield f'Not proposed: whether "{condition}" holds {doubt}: {"; ".join(parts)}.'
     yield f"First look: check {nodes[0]}. To have it all the same, order it without the condition; a person answers that."
 
 
-def job_condition_told(turn: QuestionTurn, job: str, what: str) -> Iterator[str]:
+def job_condition_told(turn: QuestionTurn, job: str, phrase: str) -> Iterator[str]:
     """Tell what is known now of the condition of an order about a job."""
     turn.kind = AnswerKind.REFUSED
     status = turn.look("show_job", job=job)
     if status.error:
         return
-    condition = _plain(what, (), job)
-    if _STUCK.search(what):
+    condition = _plain(phrase, (), job)
+    if _STUCK.search(phrase):
         yield f'Not proposed: "{condition}" is held against now. Job {job}: {stuck_text(turn, status.value)}'
     else:
         incidents = turn.look("list_incidents", job=job, limit=3)
@@ -233,6 +233,6 @@ def job_condition_told(turn: QuestionTurn, job: str, what: str) -> Iterator[str]
     yield "To have it all the same, order it without the condition; a person answers that."
 
 
-def _plain(what: str, nodes: Sequence[str], job: str = "") -> str:
-    text = re.sub(r"^(?:but )?(?:only |just )?", "", what)
+def _plain(phrase: str, nodes: Sequence[str], job: str = "") -> str:
+    text = re.sub(r"^(?:but )?(?:only |just )?", "", phrase)
     return one_line(text.replace("{nd}", nodes[0] if nodes else "the node").replace("{jb}", job or "the job"), 80)

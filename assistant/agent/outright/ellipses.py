@@ -19,13 +19,13 @@ _FILLERS = re.compile(
     r"|please|pls|count|counting|jobs?|during)\b|'s\b|\W+",
     re.IGNORECASE,
 )
-_AGAIN = re.compile(
+_WHAT_AGAIN = re.compile(
     r"^\W*(?:(?:nvm|ok|okay|so|and|never ?mind|well)\b\W*)*(?:what|which)(?: ?'?s)?(?: one| job| node)?(?:"
     r" is| was)? (?:it|that|this)(?: one| job| node)?(?: again)?\W*$"
     r"|^\W*(?:which|what) (?:one|job|node) was (?:it|that|this)(?: again)?\W*$",
     re.IGNORECASE,
 )
-_MEANT = re.compile(
+_OTHER_MEANT = re.compile(
     r"^\W*(?:(?:no|nope|wait|stop|hold on|not that one|sorry|actually|i meant|i mean|rather|halt"
     r"|better)\b\W*)*(?:the )(?P<state>waiting|pending|queued|running|failed|other)"
     r"(?: one| job)?\W*$",
@@ -46,24 +46,24 @@ def completed_question(words: str, dialogue: Dialogue, inventory: NameInventory)
         dialogue: What was said.
         inventory: What exists.
     """
-    asked = dialogue.asked
+    before = dialogue.question
     if (
-        _AGAIN.match(words)
+        _WHAT_AGAIN.match(words)
         and (dialogue.order or dialogue.intent in CHANGING or "again" in words.lower())
         and (subject := _subject(dialogue))
     ):
         return subject
-    if dialogue.order and (match := _MEANT.match(words)) and (job := _only_job(match["state"].lower(), dialogue, inventory)):
+    if dialogue.order and (match := _OTHER_MEANT.match(words)) and (job := _only_job(match["state"].lower(), dialogue, inventory)):
         return f"no, I meant {job}"
-    if not asked or dialogue.intent in CHANGING:
+    if not before or dialogue.intent in CHANGING:
         return words
     if name := _name_alone(words, inventory):
-        return _with_user(asked, name, inventory, lists=dialogue.intent in ("failed_jobs", "list_jobs", "overview"))
-    old = _user_in(asked, inventory)
+        return _with_user(before, name, inventory, lists=dialogue.intent in ("failed_jobs", "list_jobs", "overview"))
+    old = _user_in(before, inventory)
     if (phrase := TIME_PHRASE.search(words)) is not None and not _FILLERS.sub("", TIME_PHRASE.sub(" ", words)):
-        return _with_time(asked, phrase.group())
+        return _with_time(before, phrase.group())
     if _REALLY_LOST.search(words) and len(words.split()) <= 8:
-        when = TIME_PHRASE.search(asked)
+        when = TIME_PHRASE.search(before)
         of = f" of {old}" if old else ""
         return f"how many node hours were really lost on failed jobs{of}{f' {when.group()}' if when else ''}"
     if old and _RESTART.search(words) and not re.search(r"\d", words) and dialogue.subject != "job":
@@ -84,9 +84,9 @@ def _only_job(state: str, dialogue: Dialogue, inventory: NameInventory) -> str:
     """Return the job of a state where there is one alone; for `the other one` that which is at work besides."""
     current = dialogue.jobs[:1]
     if state == "other":
-        fitting = [job for job, known in inventory.states.items() if known in ("running", "pending") and job not in current]
+        fitting = [job for job, its_state in inventory.states.items() if its_state in ("running", "pending") and job not in current]
     else:
-        fitting = [job for job, known in inventory.states.items() if known == _STATES[state]]
+        fitting = [job for job, its_state in inventory.states.items() if its_state == _STATES[state]]
     return fitting[0] if len(fitting) == 1 else ""
 
 
@@ -112,16 +112,16 @@ def _name_alone(words: str, inventory: NameInventory) -> str:
     )
 
 
-def _with_user(asked: str, name: str, inventory: NameInventory, *, lists: bool) -> str:
+def _with_user(before: str, name: str, inventory: NameInventory, *, lists: bool) -> str:
     """Return a question about somebody as one about somebody else."""
-    old = _user_in(asked, inventory)
+    old = _user_in(before, inventory)
     if not old:
-        return f"{asked.rstrip(' ?.!')} of {name}" if lists else f"show {name}'s jobs"
+        return f"{before.rstrip(' ?.!')} of {name}" if lists else f"show {name}'s jobs"
     pattern = rf"(?<![\w-]){re.escape(old)}(?P<of>'s|s)?(?![\w-])"
-    return re.sub(pattern, lambda match: f"{name}'s" if match["of"] else name, asked, flags=re.IGNORECASE)
+    return re.sub(pattern, lambda match: f"{name}'s" if match["of"] else name, before, flags=re.IGNORECASE)
 
 
-def _with_time(asked: str, phrase: str) -> str:
+def _with_time(before: str, phrase: str) -> str:
     """Return a question with another time in it."""
-    plain = " ".join(TIME_PHRASE.sub(" ", asked).split()).rstrip(" ?.!")
+    plain = " ".join(TIME_PHRASE.sub(" ", before).split()).rstrip(" ?.!")
     return f"{plain} {phrase.removesuffix(chr(39) + 's')}"

@@ -57,8 +57,8 @@ def read_window(sentence: OutrightSentence) -> OutrightReading | None:
     """Read a question about what failed, happened or was changed in a range of time."""
     window = asked_window(sentence.words, sentence.now)
     names = read_names(TIME_PHRASE.sub(" ", sentence.words), sentence.inventory)
-    named = names.jobs or names.nodes or names.incidents or names.numbers or names.candidates or names.strangers
-    if window is None or named or sentence.says(_NOT_OF_JOBS) or sentence.says(_FAMILY):
+    names_thing = names.jobs or names.nodes or names.incidents or names.numbers or names.candidates or names.strangers
+    if window is None or names_thing or sentence.says(_NOT_OF_JOBS) or sentence.says(_FAMILY):
         return None
     if sentence.says(_YOU_DID):
         return OutrightReading(partial(changes_of, window=window), "changes") if window.by_clock else None

@@ -1,4 +1,4 @@
-"""What is lost by failures: steps and node-hours to be made again, when the next checkpoint is due, the time between two failures."""
+"""What is lost by failures: steps and node-hours to be made again, the next checkpoint, the time between failures."""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ def read_node(sentence: OutrightSentence) -> OutrightReading | None:
     """Read a question about a node, or about nodes of the last list."""
     if sentence.names.jobs or sentence.names.incidents or sentence.names.strangers:
         return None
-    named = tuple(sentence.names.nodes)
-    spoken = named or (tuple(sentence.dialogue.nodes) if sentence.dialogue.subject == "node" else ())
-    node = named[0] if named else sentence.node
+    named_nodes = tuple(sentence.names.nodes)
+    spoken = named_nodes or (tuple(sentence.dialogue.nodes) if sentence.dialogue.subject == "node" else ())
+    node = named_nodes[0] if named_nodes else sentence.node
     of_list = sentence.dialogue.intent == "bad_nodes" and not sentence.dialogue.topic
-    if not named and (SINCE.match(sentence.bare) or sentence.bare == "when"):
+    if not named_nodes and (SINCE.match(sentence.bare) or sentence.bare == "when"):
         listed = sentence.dialogue.listed if sentence.dialogue.listed_kind == "node" and of_list else ()
         nodes = tuple(listed) or spoken
         if nodes and (of_list or sentence.dialogue.subject == "node"):
@@ -67,16 +67,16 @@ def read_node(sentence: OutrightSentence) -> OutrightReading | None:
                 nodes=nodes[:1] if not of_list else (),
                 topic="node",
             )
-    if named and sentence.says(_HOW_LONG) and sentence.says(_ABSENT) and len(named) <= 4:
-        return OutrightReading(partial(since_told, nodes=named), "node_state", nodes=named)
+    if named_nodes and sentence.says(_HOW_LONG) and sentence.says(_ABSENT) and len(named_nodes) <= 4:
+        return OutrightReading(partial(since_told, nodes=named_nodes), "node_state", nodes=named_nodes)
     if not node:
         return None
     reading = partial(OutrightReading, intent="node_state", nodes=(node,))
-    if named and sentence.says(_SURE):
+    if named_nodes and sentence.says(_SURE):
         return reading(partial(certainty_told, node=node))
-    if sentence.says(_BROKEN) and len(named) < 2:
+    if sentence.says(_BROKEN) and len(named_nodes) < 2:
         return reading(partial(broken_told, node=node))
-    if sentence.says(_UNDO) and (named or sentence.says(r"\b(?:that|it|this|the (?:drain|cordon))\b")):
+    if sentence.says(_UNDO) and (named_nodes or sentence.says(r"\b(?:that|it|this|the (?:drain|cordon))\b")):
         return reading(partial(undo_told, node=node))
     if _BY_YOU.match(sentence.bare):
         return reading(partial(by_you_told, node=node))
@@ -232,7 +232,7 @@ def by_you_told(turn: QuestionTurn, node: str) -> Iterator[str]:
         at = f", {time_text(own[0]['at'], turn.now)}, call {own[0]['call']}" if own else ""
         yield f"Yes: {name or 'Nightshift'} took {node} out{at} [{changes.number}]: {one_line(row['reason'], 140)} {node_mark}."
         return
-    who = (
+    hand_text = (
         f"it was {name}"
         if hand == "person"
         else "by the scheduler's own word"
@@ -241,7 +241,7 @@ def by_you_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     )
     yield (
         f"No, that was not me: no change of {node} by Nightshift is recorded in the last 7 days "
-        f"[{changes.number}]; {who}: {one_line(row['reason'], 140)} {node_mark}."
+        f"[{changes.number}]; {hand_text}: {one_line(row['reason'], 140)} {node_mark}."
     )
     if hand == "scheduler":
         yield "Why is not recorded."

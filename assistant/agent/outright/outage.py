@@ -41,7 +41,7 @@ def read_outage(sentence: OutrightSentence) -> OutrightReading | None:
         return None
     reading = partial(OutrightReading, intent="overview", topic="outage")
     if sentence.says(_ABOUT) and sentence.names.strangers:
-        return reading(partial(unknown_told, what=_thing(sentence)))
+        return reading(partial(unknown_told, subject=_subject_text(sentence)))
     if sentence.says(_SINCE) and not sentence.says(r"\bhow long (?:will|until|till)\b"):
         return reading(since_told)
     if sentence.says(_FAULT) and (sentence.says(_ABOUT) or not sentence.says(_CHANGED)):
@@ -53,11 +53,11 @@ def read_outage(sentence: OutrightSentence) -> OutrightReading | None:
     if sentence.says(r"\b(?:outage|blackout)\b") or (
         sentence.says(_ABOUT) and sentence.says(r"\b(?:hang\w*|dead|down|broken|gone|silent|up|ok|alive|back)\b")
     ):
-        return reading(partial(unknown_told, what=_thing(sentence)))
+        return reading(partial(unknown_told, subject=_subject_text(sentence)))
     return None
 
 
-def _thing(sentence: OutrightSentence) -> str:
+def _subject_text(sentence: OutrightSentence) -> str:
     """Return what is asked for, as it is said not to be known."""
     unknown = [
         match[1] for text in sentence.names.strangers if (match := re.match(r"whether there is a ((?:job|node) \S+) ", text))
@@ -108,16 +108,16 @@ def fault_told(turn: QuestionTurn) -> Iterator[str]:
     """Tell which changes Nightshift made, for whoever asks whether it caused the silence."""
     changes = turn.look("recent_changes", hours=168.0)
     finished = [row for row in changes.value or () if row["status"] in ("done", "undone")]
-    made = "no change" if not finished else count_text(len(finished), "change")
-    yield f"I made {made} in the last 7 days, by the record [{changes.number}]; why {SILENT} is not known."
+    count = "no change" if not finished else count_text(len(finished), "change")
+    yield f"I made {count} in the last 7 days, by the record [{changes.number}]; why {SILENT} is not known."
     for row in finished[:4]:
         yield f"  call {row['call']}, {time_text(row['at'], turn.now)}: {one_line(row['change'], 120)}"
 
 
-def unknown_told(turn: QuestionTurn, what: str) -> Iterator[str]:
+def unknown_told(turn: QuestionTurn, subject: str) -> Iterator[str]:
     """Tell that something cannot be known now."""
     silent = turn.look("list_jobs", limit=1)
-    about = f"{what[0].upper()}{what[1:]} is" if what else "How it stands is"
+    about = f"{subject[0].upper()}{subject[1:]} is" if subject else "How it stands is"
     yield f"{about} not known now: {SILENT} ({one_line(silent.error, 200)}) [{silent.number}].{_last(turn)}"
 
 

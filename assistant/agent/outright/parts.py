@@ -193,10 +193,10 @@ def answered_parts(parts: Sequence[str], ask: Callable[[str], Answer]) -> Answer
         numbered.append(_shifted(answer, len(sources)))
         sources += numbered[-1].sources
     holds = [answer for answer in numbered if answer.intent == "hold"]
-    others = [answer for answer in numbered if answer.intent != "hold"]
-    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in others]
+    answered = [answer for answer in numbered if answer.intent != "hold"]
+    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in answered]
     texts += [_cut(answer.text, 2) for answer in holds]
-    first = next((answer for answer in others if answer.proposals), (others or numbered)[0])
+    first = next((answer for answer in answered if answer.proposals), (answered or numbered)[0])
     kind = next((answer.kind for answer in numbered if answer.kind is AnswerKind.PROPOSAL), first.kind)
     return replace(
         first,
@@ -219,6 +219,6 @@ def _shifted(answer: Answer, places: int) -> Answer:
     """Return an answer whose sources are numbered behind those before it."""
     if not places:
         return answer
-    known = {source.number for source in answer.sources}
-    text = _CITED.sub(lambda match: f"[{int(match[1]) + places}]" if int(match[1]) in known else match.group(), answer.text)
+    numbers = {source.number for source in answer.sources}
+    text = _CITED.sub(lambda match: f"[{int(match[1]) + places}]" if int(match[1]) in numbers else match.group(), answer.text)
     return replace(answer, text=text, sources=tuple(replace(source, number=source.number + places) for source in answer.sources))

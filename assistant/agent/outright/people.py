@@ -108,9 +108,9 @@ def nobody_told(turn: QuestionTurn, name: str, asks: bool) -> Iterator[str]:
     nodes = turn.look("node_states")
     notes = [row for row in nodes.value or () if re.match(rf"\s*{re.escape(name)}\b", str(row["reason"]).lower())]
     users = ", ".join(sorted({str(row["user"]) for row in jobs.value if row["user"]}))
-    known = "" if notes else f"{name} is not known here: "
+    doubt = "" if notes else f"{name} is not known here: "
     yield (
-        f"{'No: ' if asks else ''}{known}{'no' if asks or known else 'No'} job of {name} is among those that the scheduler knows"
+        f"{'No: ' if asks else ''}{doubt}{'no' if asks or doubt else 'No'} job of {name} is among those that the scheduler knows"
         f" [{jobs.number}]; they are of {users}."
     )
     for row in notes[:2]:
@@ -130,15 +130,15 @@ def jobs_told(turn: QuestionTurn, users: Sequence[str], text: str, asks: bool) -
     hits = [row for row in rows if not state or (row["state"] in FAILED if state == "failed" else row["state"] == state)]
     counts = Counter("failed" if row["state"] in FAILED else row["state"] for row in rows)
     summary = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    what = f"{'job' if len(hits) == 1 else 'jobs'}{of}"
-    named = ": " + ", ".join(row["job"] for row in hits[:6]) if hits else ""
+    noun = f"{'job' if len(hits) == 1 else 'jobs'}{of}"
+    names = ": " + ", ".join(row["job"] for row in hits[:6]) if hits else ""
     if asks and not hits:
         besides = f"; {count_text(len(rows), 'job')}{of}: {summary}" if rows else ""
         yield f"No: no{f' {state}' if state else ''} job{of} is known {mark}{besides}."
     elif asks:
-        yield f"Yes: {len(hits)}{f' {state}' if state else ''} {what} {mark}{named}."
+        yield f"Yes: {len(hits)}{f' {state}' if state else ''} {noun} {mark}{names}."
     elif state:
-        yield f"{len(hits) or 'No'} {state} {what} {mark}{named}; in all {len(rows)}: {summary}."
+        yield f"{len(hits) or 'No'} {state} {noun} {mark}{names}; in all {len(rows)}: {summary}."
     else:
         yield f"{count_text(len(rows), 'job')}{of}: {summary} {mark}."
     for row in (hits or rows)[:MOST_ROWS]:

@@ -78,7 +78,7 @@ def outright_answer(
         lines = list(reading.tell(turn))
         if not lines:
             continue
-        state = replace(dialogue.advance(turn, lines), topic=reading.topic, asked=words)
+        state = replace(dialogue.advance(turn, lines), topic=reading.topic, question=words)
         answer = Answer(
             "\n".join(lines),
             turn.kind,
