@@ -9,6 +9,7 @@ from functools import partial
 from assistant.agent.answer import count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, Row
+from assistant.agent.plain_english import plain_text
 from assistant.agent.proposals import answered_by
 from assistant.agent.tell_changes import OUT
 from assistant.agent.waiting import RESTARTS, about_row
@@ -61,8 +62,10 @@ def read_approval(sentence: OutrightSentence) -> OutrightReading | None:
     if not sentence.inventory.approvals:
         return None
     numbers = sentence.names.approvals
-    if sentence.says(_ASKS_IF) and (sentence.says(_NO_IF) or sentence.says(_YES_IF)):
-        is_no = sentence.says(_NO_IF)
+    # `reject approval 1` is a name for the readers of names: its verb stands in the words alone
+    plain = plain_text(sentence.words)
+    if sentence.says(_ASKS_IF) and (_NO_IF.search(plain) or _YES_IF.search(plain)):
+        is_no = _NO_IF.search(plain) is not None
         return _reading(partial(answered_told, numbers=numbers, job=_named_job(sentence), says_yes=not is_no))
     if sentence.names.nodes or (sentence.names_nothing is False and not sentence.names.jobs):
         return None

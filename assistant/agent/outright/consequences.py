@@ -21,7 +21,7 @@ from assistant.nodeset import fold
 _IF = re.compile(r"\b(?:what|and|so|but)? ?(?:if|in case|suppose|supposing|assuming|say)\b")
 _ME = r"(?:i|we|you|one|somebody|someone|nobody|they)"
 _HYPOTHESIS = re.compile(
-    rf"\b(?:if|in case|suppose|supposing|assuming|when) {_ME} (?:(?:just|now|simply|would|were to|did"
+    rf"\b(?:if|in case|suppose|supposing|assuming|when) (?:{_ME}|\{{nd\}}) (?:(?:just|now|simply|would|were to|did"
     rf"|should|do|will|really|still|then|already)\s+)*(?P<speech>[a-z{{].*)"
     rf"|\b(?:what (?:would|will|happens?|is)|consequences?|effect)\b.*?\b(?:if|of|when)\b (?P<of>.*)"
 )
@@ -31,7 +31,8 @@ _ANYWAY = re.compile(
 )
 _LIFTS = re.compile(
     r"\b(?:lift\w*|free[sd]?|release[sd]?|open(?:ed)? up|re-?enable[sd]?|activate[sd]?|un-?drain\w*"
-    r"|un-?cordon\w*|(?:put|bring|take|get) (?:it|that|\{nd\}) (?:back|in|up)|(?:put|bring) back)\b"
+    r"|un-?cordon\w*|(?:put|bring|take|get) (?:it|that|\{nd\}) (?:back|in|up)|(?:put|bring) back"
+    r"|(?:comes?|goes|gets|is|were) back|returns?)\b"
 )
 _LANDS = re.compile(
     r"\b(?:would|will|could|does|might|can)\b.*\b(?:run|land|go|start|be (?:put|placed|scheduled)|end up|restart)\b"

@@ -29,7 +29,7 @@ _BROKEN = re.compile(
     r" (?:dead|broken|broke|faulty|fried|defective|gone|toast|dying|bad|damaged|kaput|done for)\b"
 )
 _UNDO = re.compile(
-    r"\b(?:how|what)\b.*\b(?:undo|un-?do|revert|reverse|roll (?:it |that )?back|take (?:it |that )?back"
+    r"\b(?:how|what|(?:can|could|may) (?:i|we))\b.*\b(?:undo|un-?do|revert|reverse|roll (?:it |that )?back|take (?:it |that )?back"
     r"|get (?:it|that) back|undrain|uncordon|put (?:it|that) back)\b"
 )
 _BY_YOU = re.compile(

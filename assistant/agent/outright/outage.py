@@ -18,7 +18,7 @@ _SINCE = re.compile(
 )
 _UNTIL = re.compile(r"\bwhen\b|\bhow long (?:will|until|till)\b|\buntil when\b|\bwhat time\b|\bhow soon\b")
 _FAULT = re.compile(
-    r"\b(?:your|you)\b.*\b(?:fault|doing|break|broke|broken|kill\w*|cause[d]?|crash\w*|blame|responsible"
+    r"\bbecause of you\b|\b(?:your|you)\b.*\b(?:fault|doing|break|broke|broken|kill\w*|cause[d]?|crash\w*|blame|responsible"
     r"|down|did (?:it|that|this))\b|\bdid you\b|\bwas (?:it|that) you\b"
 )
 _WHY = re.compile(r"\bwhy\b|\bwhat (?:caused|happened to|is wrong with|is up with)\b|\bhow come\b|\bcause\b")
