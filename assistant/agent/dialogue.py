@@ -232,7 +232,7 @@ class Dialogue:
         """
         request, incidents = turn.request, tuple(dict.fromkeys(turn.incidents))
         kind = _LISTS.get(request.intent, "") if not request.aspect else ""
-        rows = tuple(_rows(lines, kind, turn)) if kind else ()
+        rows = tuple(dict.fromkeys(_rows(lines, kind, turn))) if kind else ()
         alone = {kind: rows[0]} if len(rows) == 1 else {}
         incident = request.incident if request.incident is not None else incidents[0] if len(incidents) == 1 else self.incident
         about = turn.inventory.incidents.get(request.incident, "") if request.incident is not None else ""
