@@ -11,11 +11,13 @@ an order that others give, a yes or no by its thing), `languages` (German and Ch
 `orders` on `verbs` and `plain_english`, with `moves` and `holds` (what is ordered or forbidden), `scope` and `remainders` (what an
 order leaves out, what is left), `corrections` (what puts one right or takes it back), `agreements` (what a yes may be for),
 `conditions` (when it is to be followed), `readings` and `doubts` (which intent is likeliest), `request_names` (what an intent
-needs), `restart_wishes`, `likeliest` (the job where none is named), `queries` (what of all jobs), `aspects` with `change_aspects`
-(what is asked outright: how sure, whose fault, what then, was it done), `elsewhere` (another cluster) and `small_talk`. What
+needs), `outright` (what is answered before an intent is chosen), `restart_wishes`, `likeliest` (the job where none is named),
+`queries` (what of all jobs), `aspects` with `change_aspects` (what is asked outright: how sure, whose fault, what then, was it
+done), `elsewhere` (another cluster) and `small_talk`. What
 answers: `compose` puts together what `coverage` cannot tell, the first sentence of `forms` and `node_leads`, of `tell_aspects` or
 of `tell_counsel`, and `tellers` with `tell_jobs`, `tell_incidents`, `tell_restarts`, `tell_comparison`, `tell_queries`,
-`changes_asked` and `tell_changes` (whether a change was made), `waiting` (what it is about), `tell_source`, `tell_orders` (what no
-change is proposed for) and `tell_approvals` (a yes, a no); `proposals` puts a change before a person and tells it by its record;
+`changes_asked` and `tell_changes` (whether a change was made), `evidence_times`, `tell_request`, `waiting` (what waits already),
+`tell_source`, `tell_orders` (what no change is proposed for) and `tell_approvals` (a yes, a no); `proposals` puts a change before
+a person and tells it by its record;
 or `toolbox` for a model, whose words `grounding` holds against the evidence.
 """

@@ -125,12 +125,13 @@ def has_figure(names: Names) -> bool:
 def unknown_words(names: Names) -> str:
     """Return the words of a question that nobody here has used before, quoted; empty where there is none."""
     words = re.findall(r"(?<![{\w'])[^\W\d_]{4,}(?![}\w])", spelling().mended(names.sketch))
-    strange = [word for word in dict.fromkeys(words) if word.lower() not in _vocabulary()]
+    strange = [word for word in dict.fromkeys(words) if word.lower() not in vocabulary()]
     return " or ".join(f"{word!r}" for word in strange[:3])
 
 
 @cache
-def _vocabulary() -> frozenset[str]:
+def vocabulary() -> frozenset[str]:
+    """Return the words that somebody here has used in a question."""
     return frozenset(WORDS.read_text(encoding="ascii").split())
 
 

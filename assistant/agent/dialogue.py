@@ -216,6 +216,12 @@ class Dialogue:
     """Approvals of changes that this conversation put before a person, oldest first; whoever else asked for them is not meant."""
     order: str = ""
     """The last words where they were an order or forbade something: what `I meant 4830` corrects."""
+    question: str = ""
+    """The last question as it was completed, in English with its names: what `and carol` asks of somebody else."""
+    topic: str = ""
+    """What an answer outright was about besides a job or a node: `approval`, `outage`."""
+    about_change: str = ""
+    """The last words that spoke of a change: what `if I do it anyway` is about."""
 
     def advance(self, turn: QuestionTurn, lines: Sequence[str]) -> Dialogue:
         """Return the state when a question was answered.
@@ -226,7 +232,7 @@ class Dialogue:
         """
         request, incidents = turn.request, tuple(dict.fromkeys(turn.incidents))
         kind = _LISTS.get(request.intent, "") if not request.aspect else ""
-        rows = tuple(_rows(lines, kind, turn)) if kind else ()
+        rows = tuple(dict.fromkeys(_rows(lines, kind, turn))) if kind else ()
         alone = {kind: rows[0]} if len(rows) == 1 else {}
         incident = request.incident if request.incident is not None else incidents[0] if len(incidents) == 1 else self.incident
         about = turn.inventory.incidents.get(request.incident, "") if request.incident is not None else ""
@@ -257,6 +263,8 @@ class Dialogue:
             aspect=request.aspect,
             proposed=tuple(dict.fromkeys([*self.proposed, *turn.own_approvals()])),
             order=request.question if request.intent in CHANGING else "",
+            question=request.question,
+            about_change=self.about_change,
         )
 
     def only_subject(self) -> Dialogue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from assistant.agent.answer import Answer, AnswerKind
@@ -15,6 +16,13 @@ from assistant.agent.request_names import FAIR, MODE, NEAR, SAYS_LITTLE, SURE, m
 from assistant.agent.words import NameInventory
 
 SURE_OF_CHANGE = 0.5
+_OF_NODES = re.compile(
+    r"\b(?:nodes?|machines?|hosts?|servers?|box(?:es)?|capacity|cluster|partition|drain\w*|cordon\w*|offline|service|out|down|idle"
+    r"|free|available|unavailable|usable|alive|up|sick|unhealthy|healthy|which|ones|others|them|those|they|slots?|room|space"
+    r"|hardware|resources?)\b|^\W*why\b",
+    re.IGNORECASE,
+)
+"""Words without which no question is answered by the list of nodes that are out."""
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 
 
@@ -33,6 +41,8 @@ def asks_back(
 ) -> Answer | None:
     """Return the question which of two readings is meant, or for a name that is missing; None where it may be answered."""
     first, second = choices[0], choices[1] if len(choices) > 1 else IntentChoice("help", 0.0)
+    if request.intent == "bad_nodes" and not request.aspect and not _OF_NODES.search(f"{request.names.sketch} {request.form_text}"):
+        return Answer(NOT_UNDERSTOOD, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=("help",))
     if first.probability < (SURE if first.intent in SAYS_LITTLE else LEAST):
         return Answer(NOT_UNDERSTOOD, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=("help",))
     least = SURE_OF_CHANGE if request.intent in CHANGING else FAIR

@@ -104,7 +104,7 @@ def _job_yes_no(turn: QuestionTurn, text: str) -> str:
     state, name = job["state"], f"job {job['job']}"
     ended = f", {time_text(job['ended'], turn.now)}" if job["ended"] else ""
     if says(text, STUCK):
-        return _stuck(turn, job, wants_stuck=not says(text, MOVES))
+        return stuck_text(turn, job, wants_stuck=not says(text, MOVES))
     state_asked = _wanted_state(text)
     if state_asked:
         is_so = (
@@ -136,7 +136,7 @@ def _wanted_state(text: str) -> str:
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 
 
-def _stuck(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool) -> str:
+def stuck_text(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool = True) -> str:
     """Return whether a job moves: by an open incident about a hang, else by the time of the last line of its log."""
     name = f"job {job['job']}"
     if job["state"] == "pending":
@@ -216,6 +216,15 @@ def _remaining(turn: QuestionTurn, job: Mapping[str, Any]) -> str:
     return f"About {at}: {steps_left:,} of {int(total[2]):,} steps are left at {speed:.3g} s each{doubt} [{tail.number}]."
 
 
+def step_seconds(turn: QuestionTurn, job: str) -> tuple[float, int]:
+    """Return how long a step of a running job took lately, 0 where its log does not tell, and the number of the source."""
+    tail = turn.look("tail_log", job=job, lines=40)
+    lines = [line for line in str(tail.value or "").splitlines() if _TOTAL.search(line)]
+    speeds = [float(match[1]) / 1000 for line in lines[-20:] if (match := _MS.search(line))]
+    mean = sum(speeds) / len(speeds) if speeds else 0.0
+    return _seconds_by_clock(lines) or mean, tail.number
+
+
 def _seconds_by_clock(lines: Sequence[str]) -> float:
     """Return how long a step took by the times that stand before the steps of a log; 0 where that is not told."""
     points = [
@@ -246,14 +255,15 @@ def _job_how_long(turn: QuestionTurn, text: str) -> str:
     if match := re.search(r"\bhow many (seconds|secs|minutes|mins)\b", text):
         unit, length = ("seconds", 1) if match[1].startswith("s") else ("minutes", 60)
         return (
-            f"{seconds / length:,.0f} {unit}, {_span(seconds)}: job {job['job']}"
+            f"{seconds / length:,.0f} {unit}, {span_text(seconds)}: job {job['job']}"
             f" {word}{'' if word.startswith('has') else ' that long'} {mark}."
         )
     so_far = "" if end or word.startswith("has") else " so far"
-    return f"{_span(seconds)}{so_far}: job {job['job']} {word}{'' if word.startswith('has') else ' that long'} {mark}."
+    return f"{span_text(seconds)}{so_far}: job {job['job']} {word}{'' if word.startswith('has') else ' that long'} {mark}."
 
 
-def _span(seconds: float) -> str:
+def span_text(seconds: float) -> str:
+    """Return a length of time as it is told: `2 days 3 h`."""
     hours, minutes = divmod(round(seconds / 60), 60)
     days, hours = divmod(hours, 24)
     parts = [

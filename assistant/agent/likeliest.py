@@ -59,6 +59,8 @@ def _of_candidates(request: QuestionRequest, inventory: NameInventory) -> Likeli
     """Take the job at work for a question about work, else the newest that failed, else the newest."""
     candidates, states = request.names.candidates, inventory.states
     running = [job for job in candidates if states.get(job) == "running"]
+    if request.intent == "cancel":
+        running = [job for job in candidates if states.get(job) in _ALIVE]
     failed = [job for job in inventory.failed if job in candidates]
     if request.intent in CHANGING and len(failed if request.intent == "recover" else running) != 1:
         return LikeliestJob(request, "")

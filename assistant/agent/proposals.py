@@ -18,13 +18,15 @@ BY = "agent"
 """In whose name the agent calls: the policy asks a person about each of its changes."""
 NOBODY = frozenset({"policy", "gate", BY})
 """Who decides without a person."""
+JOINED = "Approval {} waits already for this"
+"""How it begins where an order joins what waits."""
 
 
 def proposal_told(proposal: Proposal) -> str:
     """Return how a change is told: it waits, it is so already, it was refused, it was allowed and by whom."""
     command = command_text(proposal.preview)
     if proposal.approval is not None:
-        heading = "Proposed, not done" if not proposal.joined else "This waits already, and nothing new is proposed"
+        heading = f"{JOINED.format(proposal.approval)}, and nothing new is proposed" if proposal.joined else "Proposed, not done"
         return f"{heading}: {command}\n  {answered_by(proposal.approval, proposal.digest)}"
     if proposal.why_not:
         would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
@@ -34,6 +36,11 @@ def proposal_told(proposal: Proposal) -> str:
     if proposal.allowed_by:
         return f"Done, after {proposal.allowed_by} said yes: {command}"
     return f"Done, as the policy allows it without a question: {command}"
+
+
+def joined_first(about: str, text: str) -> list[str]:
+    """Return what is told of the thing and of its proposal; that it waits already comes first."""
+    return [text, about] if text.startswith(JOINED.partition("{")[0]) else [about, text]
 
 
 def answered_by(approval: int, digest: str) -> str:
@@ -98,13 +105,10 @@ def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int)
     return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
 
 
-_TARGETS = {
-    "cancel_job": ("job",),
-    "cordon_node": ("node",),
-    "uncordon_node": ("node",),
-    "resubmit_job": ("job", "checkpoint", "exclude", "skip_from_step", "skip_to_step"),
-}
+_TARGETS = {"cancel_job": ("job",), "cordon_node": ("node",), "uncordon_node": ("node",), "resubmit_job": ("job",)}
 """Arguments by which a change that waits already is the same, whoever asked for it."""
+_ONCE = frozenset({"cancel_job", "resubmit_job"})
+"""Changes of which a second one would be made twice, with whatever other arguments: of those never two wait."""
 
 
 def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:
@@ -113,7 +117,7 @@ def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
     for row in waiting or ():
         waiting_arguments = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
-        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool == "cancel_job" else tuple(checked)
+        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool in _ONCE else tuple(checked)
         if waiting_arguments and names and all(waiting_arguments.get(name) == checked.get(name) for name in names):
             return int(row["approval"])
     return None

@@ -70,7 +70,7 @@ def missing_name(request: QuestionRequest, intent: QuestionIntent, inventory: Na
     if request.intent in ("plan", "seen_before") and not request.job and request.incident is None:
         return question_back(request, f"Which job or incident?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
     if "job" in intent.needs and not request.job:
-        return question_back(request, f"Which job?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+        return question_back(request, f"Which job?{_fitting_jobs(request, inventory)}", tuple(list(inventory.jobs)[-3:]))
     if intent.needs.count("job") > 1 and not request.other_job:
         return question_back(
             request, f"Job {request.job} and which other one?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:])
@@ -86,11 +86,31 @@ def missing_name(request: QuestionRequest, intent: QuestionIntent, inventory: Na
 
 def _some_jobs(inventory: NameInventory) -> str:
     newest = list(inventory.jobs.items())[-3:]
+    if inventory.unknown and not newest:
+        return f" Which ones there are is not known now: {inventory.unknown[0]}"
     return (
         f" The newest: {', '.join(f'{job} ({one_line(name, 30)})' for job, name in newest)}."
         if newest
         else " The scheduler knows none."
     )
+
+
+def _fitting_jobs(request: QuestionRequest, inventory: NameInventory) -> str:
+    """Return the jobs that an order without a name may be about: those at work for an end, those that failed for a restart."""
+    users, states = request.names.users, inventory.states
+    if request.intent not in ("cancel", "recover") or not inventory.jobs:
+        return _some_jobs(inventory)
+    if request.intent == "cancel":
+        jobs, kind = [job for job in reversed(list(states)) if states[job] in ("running", "pending")], "Running or pending"
+    else:
+        jobs, kind = list(inventory.failed), "Failed, the newest first"
+    jobs = [job for job in request.names.candidates or jobs if not users or inventory.owners.get(job) in users]
+    rows = [f"{job} ({one_line(inventory.jobs[job], 30)}{_awaited(job, inventory)})" for job in jobs[:MOST_JOBS]]
+    return f" {kind}: {', '.join(rows)}. Nothing is proposed." if rows else _some_jobs(inventory)
+
+
+def _awaited(job: str, inventory: NameInventory) -> str:
+    return f", about which approval {inventory.awaited[job]} waits already" if job in inventory.awaited else ""
 
 
 def question_back(request: QuestionRequest, text: str, options: tuple[str, ...]) -> Answer:

@@ -34,6 +34,10 @@ from assistant.agent.languages.sentence import known_names, read_sentence
 from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, lifts_rules
 from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, read_order
+from assistant.agent.outright.outage import outage_answer
+from assistant.agent.outright.parts import answered_parts, plain_courtesy, question_parts
+from assistant.agent.outright.phrases import outright_phrase
+from assistant.agent.outright.rules import outright_answer, spoken_before
 from assistant.agent.phrasing import plain_words
 from assistant.agent.plain_english import plain_text, renounced
 from assistant.agent.pointers import resolve_pointers
@@ -49,7 +53,6 @@ from assistant.agent.request_names import (
     number_without_thing,
     other_reading,
     question_back,
-    several_jobs,
 )
 from assistant.agent.scope import (
     Reader,
@@ -68,16 +71,15 @@ from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approv
 from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
 from assistant.agent.tell_orders import (
     all_but_told,
-    later_told,
     not_due_told,
     order_told,
     reported_told,
     spared_told,
-    until_told,
     with_waiting_object,
 )
+from assistant.agent.tell_request import request_lines
 from assistant.agent.tell_source import source_shown
-from assistant.agent.tellers import TELLERS, RecoveringTurn, Recovery, tell_unknown
+from assistant.agent.tellers import RecoveringTurn, Recovery
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate
 from assistant.ports import Clock
@@ -142,7 +144,12 @@ class SemanticAgent:
             return self._talk(talk, sentence, listener)
         if (slip := read_repair(sentence, self._english, lambda text: self._read(text, read_inventory(self._gate)))) is not None:
             return self._repaired(slip, trusted=trusted, listener=listener)
-        sentence = bare_correction(sentence) or sentence
+        sentence = plain_courtesy(sentence)
+        if parts := question_parts(sentence):
+            answer = answered_parts(parts, lambda part: self.ask(part, trusted=trusted, listener=listener))
+            self.state = replace(self.state, sources=answer.sources)
+            return answer
+        sentence = outright_phrase(sentence) or bare_correction(sentence) or sentence
         reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
@@ -154,6 +161,7 @@ class SemanticAgent:
             foreign = sentence if reading.english != sentence else ""
             answer = self._answer(words, foreign=foreign, trusted=trusted and reading.may_propose, listener=listener)
             answer = answer if answer.intent == ELSEWHERE else reading.remarked(answer)
+            answer = outage_answer(answer, read_inventory(self._gate))
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
@@ -205,7 +213,10 @@ class SemanticAgent:
         inventory = read_inventory(self._gate)
         if (answer := self._of_elsewhere(foreign or words, words, inventory, english=not foreign)) is not None:
             return answer
-        words = plain_words(words, inventory)
+        words, self.state = spoken_before(plain_words(words, inventory), self.state, inventory)
+        if (outright := outright_answer(self._gate, words, inventory, self.state, self._clock.now(), listener)) is not None:
+            self.state = outright.state
+            return outright.answer
         if question_text := held_question(words):
             answer = self._answer(question_text, foreign=foreign, trusted=False, listener=listener)
             return replace(answer, text=f"{NOTHING_DONE}\n{answer.text}")
@@ -384,7 +395,7 @@ class SemanticAgent:
                 return back
         if listener is not None:
             listener("")
-        lines = query_lines(turn, query) if query is not None else composed_lines(turn, _lines)
+        lines = query_lines(turn, query) if query is not None else composed_lines(turn, request_lines)
         lines[1:1] = [job_note] if job_note else []
         lines += other_reading(turn.request, choices) if turn.kind is AnswerKind.ANSWER and query is None else ()
         if turn.request.intent in CHANGING:
@@ -472,28 +483,3 @@ class SemanticAgent:
 @cache
 def _by_words() -> WordChooser:
     return WordChooser.load()
-
-
-def _lines(turn: QuestionTurn) -> Iterator[str]:
-    strangers = turn.request.names.strangers
-    needs = intents()[turn.request.intent].needs
-    lacks = ("job" in needs and not turn.request.job) or ("node" in needs and not turn.request.nodes)
-    lacks = lacks or ("incident" in needs and turn.request.incident is None)
-    if needs.count("job") > 1:
-        lacks = lacks or not turn.request.other_job
-    if strangers and (lacks or turn.request.intent in CHANGING or turn.request.intent in ("plan", "seen_before", "node_history")):
-        for stranger in strangers:
-            yield from tell_unknown(turn, stranger)
-        return
-    for stranger in strangers:
-        yield f"(Left out: {stranger}.)"
-    if turn.request.intent in CHANGING:
-        if later := later_told(turn):
-            yield later
-            return
-        yield from filter(None, [until_told(turn)])
-    for job in several_jobs(turn.request):
-        turn.request = replace(turn.request, job=job)
-        yield from TELLERS[turn.request.intent](turn)
-    if turn.request.intent in CHANGING and any(proposal.approval is not None for proposal in turn.proposals):
-        turn.kind = AnswerKind.PROPOSAL

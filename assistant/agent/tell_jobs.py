@@ -19,6 +19,7 @@ from assistant.agent.answer import (
     without_repeats,
 )
 from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.evidence_times import own_lines
 from assistant.content.reasons import reasons
 from assistant.nodeset import fold
 from assistant.records import JobState
@@ -89,18 +90,21 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
         turn.incidents.append(diagnosis["incident"])
     turn.evidence += [number for number in diagnosis.get("evidence", ()) if isinstance(number, int)]
     code = f"{diagnosis['reason']}: {diagnosis['category']}, {diagnosis['confidence']:.2f} sure, by {diagnosis['by']}"
+    proof = own_lines(turn, diagnosis, str(diagnosis.get("job") or ""))
     quote = one_line(diagnosis["root_cause"][0]["text"], 200) if diagnosis["root_cause"] else ""
     summary = without_quote(one_line(diagnosis["summary"], 400), quote)
     yield f"{about}: {summary.rstrip('. ') or _title(diagnosis['reason'])} {mark}. ({code})"
     if diagnosis["reason"] == "unknown":
         yield "Nothing that is known here explains it; look at the end of the log and at the nodes."
-    lines = [f"  {entry['file']}:{entry['line']}  {one_line(entry['text'], 200)}" for entry in diagnosis["root_cause"][:4]]
+    lines = [f"  {entry['file']}:{entry['line']}  {one_line(entry['text'], 200)}" for entry in proof[:4]]
     if lines:
         yield "\n".join([f"What shows it {mark}:", *lines])
     for entry in diagnosis["nodes"]:
         why = one_line(entry["why"], 200)
         shortened = without_quote(why, quote)
         why = why if shortened == why else f"{shortened.rstrip('.')} so"
+        if len(proof) < len(diagnosis["root_cause"]):
+            why = "by lines of another time as well, which are left out here"
         yield f"To blame: {entry['node']} {mark}: {why}."
     for entry in diagnosis["seen_before"][:2]:
         cure = f"; cured by {one_line(entry['cure'], 120)}" if entry["cure"] else ""
@@ -195,7 +199,7 @@ def compare_jobs(turn: QuestionTurn) -> Iterator[str]:
         yield f"Job {job}: {status.value['state']} on {ran} [{status.number}], {reason} [{explained.number}]."
         if explained.value:
             turn.incidents += [explained.value["incident"]] if explained.value.get("incident") is not None else []
-            for line in explained.value["root_cause"][:1]:
+            for line in own_lines(turn, explained.value, job)[:1]:
                 yield f"  {line['file']}:{line['line']}  {one_line(line['text'], 180)}"
     reasons = [explained.value["reason"] if explained.value else None for explained in why]
     if None not in reasons:

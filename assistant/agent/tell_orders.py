@@ -298,10 +298,18 @@ def until_told(turn: QuestionTurn) -> str:
 _CHANGED_BY = {"cancel": "cancel_job", "recover": "resubmit_job", "cordon": "cordon_node", "uncordon": "uncordon_node"}
 
 
+_POINTS_TO_IT = re.compile(
+    r"\b(?:the|that|this|your|its) (?:\w+ )?(?:re-?start|re-?submi\w+|re-?run|re-?launch|recovery|cancel\w*|drain\w*|cordon\w*"
+    r"|undrain\w*|change|proposal|request)|\b(?:waiting|proposed|suggested|planned|pending)\b",
+    re.IGNORECASE,
+)
+"""Words that point to what waits; a bare verb does not say which thing is meant."""
+
+
 def with_waiting_object(request: QuestionRequest, gate: Gate) -> QuestionRequest:
-    """Return an order with the job or the node of the one change of its kind that waits already, where it names none."""
+    """Return an order with the job or the node of the one change of its kind that waits already, where it points to that."""
     tool = _CHANGED_BY.get(request.intent, "")
-    if not tool or request.job or request.nodes or request.names.strangers:
+    if not tool or request.job or request.nodes or request.names.strangers or not _POINTS_TO_IT.search(request.question):
         return request
     rows = [row for row in gate.call("list_approvals", {}, why="what it may mean", by=BY).value or () if row["tool"] == tool]
     if len(rows) != 1:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assistant.agent.answer import AnswerKind, AnswerSource, one_line
+from assistant.agent.answer import AnswerKind, one_line
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.restart_wishes import RestartWish
+from assistant.agent.waiting import restart_joined
 from assistant.nodeset import fold
 
 CARRIED = "a restart takes a checkpoint or its step, nodes to stay away from, and steps to leave out"
@@ -55,9 +56,30 @@ def restart_as_asked(turn: QuestionTurn, wish: RestartWish, state: str, plan: Ma
     details += [f"without the data of steps {wish.skip[0]} to {wish.skip[1]}"] if wish.skip else []
     was = "was cancelled; it" if state == "cancelled" else f"({plan['reason']})" if plan else ""
     yield f"Job {job} {was} would be submitted again {', '.join(details)} {start.marks}".replace("  ", " ").rstrip() + ":"
-    yield from _others_waiting(turn, arguments)
     why = f"asked for: job {job} again {', '.join(details)}"
     yield turn.propose_text("resubmit_job", arguments, why=why, instead=f"nightshift recover {job}")
+
+
+def restart_beside(turn: QuestionTurn, wish: RestartWish, row: Mapping[str, Any]) -> Iterator[str]:
+    """Join the restart of a job that waits already; what was asked for besides and is not part of it is said.
+
+    Args:
+        turn: Of the order.
+        wish: What the restart was to be given.
+        row: The approval that waits.
+    """
+    start = _Start("", "") if wish.uncarried else _start(turn, wish)
+    if wish.uncarried or not start.checkpoint:
+        # what cannot be is no reason to answer the one that waits
+        yield from restart_as_asked(turn, wish, "", None)
+        yield f"Approval {row['approval']} waits already for a restart of job {turn.request.job}: {one_line(row['change'], 160)}"
+        return
+    details = [start.text] if wish.checkpoint else []
+    details += [f"away from {fold(wish.exclude)}"] if wish.exclude else []
+    details += ["on other nodes"] if wish.elsewhere else []
+    details += [f"without the data of steps {wish.skip[0]} to {wish.skip[1]}"] if wish.skip else []
+    more = f"It may not be what you ask for: {', '.join(details)} {start.marks}".rstrip() + "." if details else ""
+    yield from restart_joined(turn, row, more)
 
 
 def without_defaults(turn: QuestionTurn, wish: RestartWish) -> RestartWish:
@@ -119,13 +141,3 @@ def _arguments(turn: QuestionTurn, wish: RestartWish, plan: Mapping[str, Any] | 
     arguments: dict[str, Any] = {"exclude": exclude} if exclude else {}
     arguments |= {"blamed": blamed} if blamed else {}
     return arguments | ({"skip_from_step": wish.skip[0], "skip_to_step": wish.skip[1]} if wish.skip else {})
-
-
-def _others_waiting(turn: QuestionTurn, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Tell of a restart of the same job that waits already with other arguments: of two, one has to be answered with no."""
-    waiting: AnswerSource = turn.look("list_approvals")
-    for row in waiting.value or ():
-        same_job = row["tool"] == "resubmit_job" and row["arguments"].get("job") == arguments["job"]
-        if same_job and any(row["arguments"].get(name) != value for name, value in arguments.items()):
-            approval, change = row["approval"], one_line(row["change"], 160)
-            yield f"Approval {approval} waits for another restart of it [{waiting.number}], answer that one with no: {change}"

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from assistant.agent import tell_approvals, tell_incidents, tell_jobs
 from assistant.agent.answer import AnswerKind, AnswerSource, Proposal, command_text, one_line, without_repeats
 from assistant.agent.dialogue import QuestionTurn
-from assistant.agent.proposals import answered_by
+from assistant.agent.proposals import answered_by, joined_first
 from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.tell_jobs import failed
-from assistant.agent.tell_restarts import restart_as_asked, without_defaults
+from assistant.agent.tell_restarts import restart_as_asked, restart_beside, without_defaults
+from assistant.agent.waiting import waiting_restart
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
@@ -73,6 +74,9 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
         yield f"Job {job} is {state} [{status.number}]: there is nothing to bring back."
         return
     if state == "cancelled":
+        if (waits := waiting_restart(turn, job)) is not None:
+            yield from restart_beside(turn, wish, waits)
+            return
         yield from restart_as_asked(turn, wish, state, None)
         return
     recovery = turn.recovery if isinstance(turn, RecoveringTurn) else None
@@ -84,6 +88,9 @@ def recover(turn: QuestionTurn) -> Iterator[str]:
         return
     if standing is not None and standing.waiting and _may_be_offered(turn, standing.waiting[0].tool):
         yield from _waits(turn, standing, f"Job {job} is being brought back already")
+        return
+    if (waits := waiting_restart(turn, job)) is not None:
+        yield from restart_beside(turn, wish, waits)
         return
     planned = turn.look("plan_recovery", job=job)
     if planned.error:
@@ -185,12 +192,15 @@ def cordon(turn: QuestionTurn) -> Iterator[str]:
 
 def uncordon(turn: QuestionTurn) -> Iterator[str]:
     """Propose to put nodes back, with what is recorded against them."""
+    proposed = list(_each_node(turn, "uncordon_node", "nightshift nodes uncordon {node}", {}))
+    waits = [text for text in proposed if text.startswith("Approval ")]
+    yield from waits
     for node in turn.request.nodes[:MOST_NODES]:
         about = turn.look("list_incidents", node=node, limit=3)
         incident_texts = [f"{row['incident']} ({row['reason'] or row['kind']}, {row['state']})" for row in about.value or ()]
         if incident_texts:
             yield f"Against it: incidents {', '.join(incident_texts)} are about {node} [{about.number}], and no repair is recorded."
-    yield from _each_node(turn, "uncordon_node", "nightshift nodes uncordon {node}", {})
+    yield from (text for text in proposed if text not in waits)
 
 
 def cancel(turn: QuestionTurn) -> Iterator[str]:
@@ -204,8 +214,8 @@ def cancel(turn: QuestionTurn) -> Iterator[str]:
         yield f"Job {job} is {status.value['state']} already [{status.number}]: there is nothing to cancel."
         return
     name = f"{one_line(status.value['name'], 60)} of {status.value['user']}, {status.value['state']}"
-    yield f"Job {job} is {name} [{status.number}]."
-    yield turn.propose_text("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}")
+    text = turn.propose_text("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}")
+    yield from joined_first(f"Job {job} is {name} [{status.number}].", text)
 
 
 def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]) -> Iterator[str]:
@@ -219,9 +229,10 @@ def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]
     for node in listed.value or ():
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
         why = f": {one_line(node['reason'], 160)}" if node["reason"] else ""
-        yield f"{one_line(node['node'], 80)} is {node['state']}{jobs}{why} [{listed.number}]."
+        about = f"{one_line(node['node'], 80)} is {node['state']}{jobs}{why} [{listed.number}]."
         by_hand = instead.format(node=shell_words([node["node"]]))
-        yield turn.propose_text(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand)
+        text = turn.propose_text(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand)
+        yield from joined_first(about, text)
 
 
 # How words begin a recovery: the playbook is worked up to its next change, and that change waits for a person.

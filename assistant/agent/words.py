@@ -93,6 +93,9 @@ MOST_INCIDENTS = 400
 _FAILED = frozenset(str(state) for state in JobState if state.failed)
 
 
+_PERSON = re.compile(r"\s*([A-Za-z][a-z]{1,20}):\s")
+
+
 @dataclass(frozen=True)
 class NameInventory:
     """Everything that a question may name."""
@@ -112,6 +115,10 @@ class NameInventory:
     """Jobs that failed, by their end, the newest first."""
     owners: Mapping[str, str] = field(default_factory=dict)
     """Account of each job."""
+    persons: frozenset[str] = frozenset()
+    """Names that stand before the reasons of nodes, in small letters: `bob: fan replacement`."""
+    awaited: Mapping[str, int] = field(default_factory=dict)
+    """Approval that waits for a change of a job, by the job."""
 
     def job_named(self, name: str) -> str | None:
         """Return the newest job of a name."""
@@ -135,16 +142,23 @@ def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
     jobs = ask("list_jobs", limit=100_000)
     failures = sorted((job for job in jobs if job["state"] in _FAILED), key=lambda job: str(job["ended"] or ""), reverse=True)
     incidents = ask("list_incidents", limit=MOST_INCIDENTS)
+    nodes, approvals = ask("node_states"), ask("list_approvals")
     return NameInventory(
         jobs={str(job["job"]): str(job["name"]) for job in reversed(jobs)},
         users=frozenset(str(job["user"]) for job in jobs if job["user"]),
-        nodes=tuple(str(node["node"]) for node in ask("node_states")),
+        nodes=tuple(str(node["node"]) for node in nodes),
         incidents={int(str(row["incident"])): str(row["job"] or "") for row in incidents},
-        approvals=tuple(int(str(row["approval"])) for row in ask("list_approvals")),
+        approvals=tuple(int(str(row["approval"])) for row in approvals),
         unknown=tuple(missing),
         states={str(job["job"]): str(job["state"]) for job in reversed(jobs)},
         failed=tuple(str(job["job"]) for job in failures),
         owners={str(job["job"]): str(job["user"]) for job in jobs},
+        persons=frozenset(match[1].lower() for node in nodes if (match := _PERSON.match(str(node["reason"])))),
+        awaited={
+            str(arguments["job"]): int(str(row["approval"]))
+            for row in approvals
+            if isinstance(arguments := row["arguments"], Mapping) and arguments.get("job")
+        },
     )
 
 

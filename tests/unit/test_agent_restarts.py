@@ -96,18 +96,25 @@ def last(engine: Engine, *questions: str) -> Answer:
 
 
 def test_a_step_is_the_checkpoint_of_that_step(engine: Engine) -> None:
-    answer = last(engine, "restart 4821 from step 300 without node09")
+    answer = last(engine, "restart 4790 from step 100 without node09")
     (proposal,) = answer.proposals
     assert proposal.approval is not None
-    assert str(proposal.arguments["checkpoint"]).endswith("300")
+    assert str(proposal.arguments["checkpoint"]).endswith("100")
     assert proposal.arguments["exclude"] == ["node09", "node07"]
-    assert "Approval 1 waits for another restart of it" in answer.text
+
+
+def test_a_restart_that_waits_is_joined_and_never_proposed_twice(engine: Engine) -> None:
+    answer = last(engine, "restart 4821 from step 300 without node09")
+    (proposal,) = answer.proposals
+    assert (proposal.approval, proposal.joined, len(engine.store.approvals())) == (1, True, 1)
+    assert answer.text.startswith("Approval 1 waits already for a restart of job 4821")
+    assert "from step 300, away from node09" in answer.text
 
 
 def test_the_checkpoint_before_is_none_of_another_job(engine: Engine) -> None:
-    answer = last(engine, "newest healthy checkpoint of 4821", "restart from the one before that")
-    assert answer.proposals[0].arguments["job"] == "4821"
-    assert "from step 300, the one before step 400" in answer.text
+    answer = last(engine, "newest healthy checkpoint of 4790", "restart from the one before that")
+    assert answer.proposals[0].arguments["job"] == "4790"
+    assert "from step 100, the one before step 200" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -139,10 +146,10 @@ def test_a_cordon_takes_its_hours(engine: Engine) -> None:
 def test_an_order_joins_the_change_that_waits_for_the_same(engine: Engine) -> None:
     first = last(engine, "kill 4830")
     waiting = len(engine.store.approvals())
-    for question in ("kill it", "stop job 4830", "cancel the job"):
+    for question in ("stop job 4830", "end 4830 please"):
         answer = last(engine, question)
         assert [proposal.approval for proposal in answer.proposals] == [first.proposals[0].approval]
-        assert "This waits already" in answer.text
+        assert answer.text.startswith("Approval 2 waits already for this")
     assert len(engine.store.approvals()) == waiting
 
 
