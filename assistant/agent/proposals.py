@@ -67,7 +67,7 @@ def put_before_person(
         if standing is not None:
             return replace(_waiting(gate, tool, arguments, standing), joined=True)
         if _REFUSED in preview.text:
-            why_not = f"it would be refused as things are, so a yes to it would come to nothing.{by_hand}"
+            why_not = "it would be refused as things are, so a yes to it would come to nothing."
             return Proposal(tool, arguments, harmless(preview.text), None, why_not)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:

@@ -81,6 +81,8 @@ def leave_given(question: RecordQuestion) -> list[str]:
     text = question.text
     if question.approvals or not APPROVES.search(text) or _ANSWERS.match(text) or SHOULD.search(text):
         return []
+    if re.search(r"\b(?:can|may|must|could|has to|needs? to|allowed to|darf|kann|muss)\b|谁能|谁可以|谁来", text):
+        return []
     name = question.spoken_job() or question.spoken_node()
     if not name or not (ASKS_WHO.search(text) or (_HAS.search(text) and question.asks)):
         return []
@@ -248,6 +250,7 @@ def when_taken(question: RecordQuestion) -> list[str]:
         _TOOK.search(text)
         and re.search(r"\bsince\b|\bseit\b|\b(?:was|were|did|got|get|wurde|hat|is)\b|什么时候.*(?:的|了)", clause)
     ) or bool(change_in(clause) == "cordon")
+    asks_start = asks_start and not re.search(r"\buntil when\b|\bhow long will\b|\bbis wann\b|到什么时候", text)
     if state not in OUT:
         return [f"It is in service: {fact}."] if asks_end or (asks_start and _TOOK.search(text)) else []
     if asks_start:
@@ -260,11 +263,7 @@ def when_taken(question: RecordQuestion) -> list[str]:
             )
         else:
             since = _since_reason(reason)
-            lines.append(
-                f"{since[:1].upper()}{since[1:]}: {fact}."
-                if since.startswith("since")
-                else f"Not on record since when: {fact}; {_NO_TIME}."
-            )
+            lines.append(f"{fact}, {since}.")
     if asks_end:
         if until:
             lines.append(f"It ends {time_text(until[1], turn.now)}: so long Nightshift holds {node} {mark}.")

@@ -17,7 +17,8 @@ _ALL = (
 )
 _ALL_ZH = r"(?:其他|其余|别的|剩下|所有|全部|都|一切|全都|的失败)"
 _LEFT_OUT = (
-    r"(?:except(?: for| that of| those of)?|excluding|excepting|apart from|aside from|other than|save for|but(?: not)?|bar"
+    r"(?:with the exception of|leaving out|sparing|except(?: for| that of| those of)?|excluding|excepting|apart from"
+    r"|aside from|other than|save for|but(?: not)?|bar"
     r"|besides|without|not counting|minus"
     r"|that (?:is|are) not|which (?:is|are) not|not belonging to|außer|ausser|bis auf|ausgenommen|abgesehen von"
     r"|mit ausnahme von|ohne|nur nicht|aber nicht)"
@@ -35,7 +36,10 @@ _HAN = re.compile(rf"(?:除了?|除去|除开|不算|不包括|不含)(?P<what>{
 _HAN_FRONT = re.compile(rf"(?:除了?|除去|除开|不算|不包括)(?P<what>{_SPARED_NAMES_ZH})\s*(?:以外|之外|外)")
 _HAN_BEHIND = re.compile(rf"{_ALL_ZH}.*?[,，]?\s*(?P<what>{_SPARED_NAMES_ZH})\s*(?:除外|不算|例外|别动|不动|除去|留着|不要动)")
 _HAN_KEEP = re.compile(rf"(?P<what>{_SPARED_NAMES_ZH})\s*(?:不动|别动|留着|保留|不要动|除外)\s*[,，、]?\s*(?=.*{_ALL_ZH})")
-_PATTERNS = (_EXCEPTED_LAST, _EXCEPTED_BEHIND_ALL, _FRONT, _HAN, _HAN_FRONT, _HAN_BEHIND, _HAN_KEEP)
+_HAN_SPARE = re.compile(
+    rf"^\W*(?:请)?(?:不要动|不要碰|别动|别碰|不动|保留|留着|留下)(?P<what>{_SPARED_NAMES_ZH})\s*[,，、]?\s*(?=.*(?:其他|其余|别的|剩下))"
+)
+_PATTERNS = (_HAN_SPARE, _EXCEPTED_LAST, _EXCEPTED_BEHIND_ALL, _FRONT, _HAN, _HAN_FRONT, _HAN_BEHIND, _HAN_KEEP)
 _NARROWS = re.compile(
     r"\b(?:\d+|from|step|steps|only|just|instead|running|pending|queued|today|yesterday|last|since|older|newer|longer|if"
     r"|when|until|tonight|tomorrow|then|after|before|laufenden?|wartenden?|heute|gestern|wenn|falls|nur wenn|oom\w*)\b"
@@ -65,10 +69,10 @@ def all_but(sentence: str, inventory: NameInventory) -> str:
         inventory: What exists.
     """
     mention = mentioned(sentence, inventory)
-    if mention is None or mention.described or _ASKS.search(sentence.lower()) or _HOLDS.match(mention.text):
+    if mention is None or mention.described or _ASKS.search(sentence.lower()):
         return ""
     match = _exception(mention)
-    if match is None:
+    if match is None or _HOLDS.match(f"{mention.text[: match.start()]} {mention.text[match.end() :]}"):
         return ""
     remainder = f"{mention.text[: match.start()]} {mention.text[match.end() :]} {match.group().replace(match['what'], ' ')}"
     left_out = [name for kind in "jnu" for name in mention.of_kind(kind, match["what"])]

@@ -50,12 +50,12 @@ JOB_STATES: dict[str, re.Pattern[str]] = {
         r"(?:is |are |was )?back(?: up| again| online| on its feet)?|recovered|(?:runs?|running|up|going|works?) (?:again"
         r"|fine again)"
         r"|fixed|wieder (?:da|oben|am laufen)|(?:läuft|rennt|geht)(?: \w+)? wieder|wieder läuft|wiederhergestellt|erholt",
-        r"恢复|好了|又跑起来|回来了",
+        r"恢复(?:了|正常|过来|好)|已经?恢复|好了|又跑起来|回来了",
     ),
     "restarted": _words(
         r"(?:been )?(?:re-?started|re-?submitted|re-?launched|re-?queued|re-?run)|started again|neu ?gestartet|neugestartet"
         r"|wieder gestartet|neu eingereicht",
-        r"重启|重新提交|重跑|重新跑|重新启动|重新运行",
+        r"(?:重启|重新提交|重跑|重新跑|重新启动|重新运行)(?:了|过|完|成功)|(?:已经?|被|刚)(?:重启|重新提交|重跑|重新跑|重新启动|重新运行)",
     ),
     "failed": _words(
         r"crash(?:ed|es|ing)?|fail(?:ed|s|ing)?|died?|dead|dying|blew up|blown up|broke|abgestürzt|abstürzen|gescheitert"
@@ -122,7 +122,8 @@ SAYS = _words(
     r"|apparently"
     r"|supposedly|allegedly|heard|hear|rumou?rs?|handover|hand-over|told|swears|reckons|note says|meint\w*|sagte?|gesagt"
     r"|behaupte\w*|berichte\w*|schrieb"
-    r"|schreibt|geschrieben|laut|angeblich|glaubt\w*|denkt|dachte|möchte|empfiehlt|empfahl|bat|erzählt\w*|gehört|wollte",
+    r"|schreibt|geschrieben|laut|angeblich|glaubt\w*|denkt|dachte|möchte|empfiehlt|empfahl|bat|erzählt\w*|gehört|wollte"
+    r"|will (?=(?:den |die |das |job |knoten )?\{\w+\} \w+en(?!\w))",
     r"说|称|告诉|声称|报告|认为|觉得|让我|叫我|要我|希望|建议|据|听说",
 )
 WISHES = _words(

@@ -30,6 +30,7 @@ _NODE_NUMBER = re.compile(
 )
 _TOKEN = re.compile(r"(?<![{\w.:/-])[A-Za-z0-9][\w.-]*(?![\w}]|:\d)", re.ASCII)
 _ACCOUNT = re.compile(r"(?<![{\w-])(?P<word>[A-Za-z][\w.-]*)(?:'s|')?(?![\w-])", re.ASCII)
+_PARTS = re.compile(r"[,;:!?.]+(?=\s|$|[^\w]|[\u3400-\u9fff])|[，。；：！？、…]+|\s[-–—]+\s")
 _SLOT = re.compile(r"\{([a-z])(\d+)\}")
 JOB, NODE, APPROVAL, INCIDENT, KNOWN_ELSEWHERE, USER = "jnaiku"
 
@@ -130,8 +131,4 @@ def _numbered(match: re.Match[str], nodes: Sequence[str], slot: Callable[[str, s
 
 def clauses_of(text: str) -> Sequence[str]:
     """Return the clauses of a masked sentence, parted at signs of punctuation and dashes."""
-    return [
-        part.strip()
-        for part in re.split(r"[,;:!?.,。；：！？、…]+(?=\s|$|[^\w])|[，。；：！？、…]|\s[-–—]+\s", text)
-        if part.strip()
-    ]
+    return [part.strip() for part in _PARTS.split(text) if part.strip()]

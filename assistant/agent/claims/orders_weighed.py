@@ -29,6 +29,11 @@ _EVERYDAY = re.compile(
     r"|ss)\w* (?:\S+ ){0,4}(?:raus|weg)|rauswerfen"
     r"|wegschmeißen|rauskicken|plattmachen|loswerden|wirf (?:\S+ ){0,4}raus)\b|清掉|清理|干掉|弄掉|删掉|踢掉|处理掉|撤掉"
 )
+_CANCELS = re.compile(
+    r"^\W*(?:(?:please|pls|ok|and|now|just|can you|could you|bitte|kannst du|und)\s+)*(?:cancel|kill|nuke|stop|abort|axe"
+    r"|terminate|end|scrap|quit|beende|stoppe?)"
+    r"\s+\{u\d+\}|^\W*(?:请|帮我)?(?:取消|停掉|终止|杀掉)\s*\{u\d+\}|^\W*把\s*\{u\d+\}.*(?:取消|停掉|终止|杀掉)"
+)
 _JOB_WORD = re.compile(r"\b(?:jobs?|runs?|trainings?|läufe?|lauf)\b|作业|任务")
 _TELLS = re.compile(
     r"^\W*(?:did|has|have|was|were|why|who|when|how|which|what|hat|wurde|warum|wer|wann|should|shall|soll\w*|if|wenn)\b|[了过]吗|为什么|谁|要不要"
@@ -117,7 +122,12 @@ def everyday_order(sentence: str, inventory: NameInventory) -> tuple[str, str]:
         inventory: What exists.
     """
     mention = mentioned(sentence, inventory)
-    if mention is None or not _EVERYDAY.search(mention.text) or _TELLS.search(mention.text) or _HOLD.search(mention.text):
+    if (
+        mention is None
+        or not (_EVERYDAY.search(mention.text) or _CANCELS.match(mention.text))
+        or _TELLS.search(mention.text)
+        or _HOLD.search(mention.text)
+    ):
         return "", ""
     users, jobs = mention.of_kind(USER), mention.jobs
     if len(mention.names) != 1 or not (jobs or (len(users) == 1 and _JOB_WORD.search(mention.text))):

@@ -13,7 +13,7 @@ from assistant.agent.answer import one_line
 from assistant.agent.claims.checks import incident_of, job_fact, node_fact, reason_text, waiting_rows
 from assistant.agent.claims.lexicon import CARRIED_OUT, SHOULD, TRUE, change_in
 from assistant.agent.claims.mentions import mentioned
-from assistant.agent.claims.question import RecordQuestion
+from assistant.agent.claims.question import RecordQuestion, begins_as_question
 from assistant.agent.claims.statements import _FORMS as FORMS
 from assistant.agent.claims.statements import made_or_not, to_blame
 from assistant.agent.words import NameInventory
@@ -46,6 +46,7 @@ _PROCESS = re.compile(
     re.IGNORECASE,
 )
 _KILLS = re.compile(r"\b(?:kill|stop|end|terminate|töten|beenden|killen)\b|杀|终止", re.IGNORECASE)
+_KILLED = re.compile(r"kill\s+(?:-\S+\s+)?(\d+)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,}|\d{2,}")
 _UPDATE = re.compile(r"nodename=(?P<node>[\w.-]+).*?state=(?P<state>\w+)", re.IGNORECASE)
 _ID = re.compile(r"\b(\d{2,9})\b")
@@ -84,7 +85,14 @@ def pasted(question: RecordQuestion) -> list[str]:
     paste = pasted_in(question.sentence)
     if paste is None:
         return process_number(question)
-    if not (question.asks or _DID.search(paste.remainder) or TRUE.search(paste.remainder.lower())):
+    if not paste.quoted and (killed := _KILLED.fullmatch(paste.text)) and killed[1] in question.turn.inventory.jobs:
+        return []
+    if not (
+        question.asks
+        or begins_as_question(paste.remainder.lower())
+        or _DID.search(paste.remainder)
+        or TRUE.search(paste.remainder.lower())
+    ):
         return []
     if (command := _COMMAND.search(paste.text)) is not None and command.start() == 0:
         return _command(question, paste)

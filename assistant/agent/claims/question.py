@@ -11,11 +11,16 @@ from assistant.agent.dialogue import Dialogue, QuestionTurn
 
 _MARK = re.compile(r"[?？]\s*(?:\W{0,3})$|[?？]|吗|呢\W*$|么\W*$")
 _ASKS = re.compile(
-    r"^\W*(?:(?:and|so|but|ok|okay|well|ffs|hey|hi|also|und|aber|also|na)\b[\s,]*)*(?:who|whom|whose|when|why|how|what|which|did|does|do|is|are|was|were"
+    r"^\W*(?:(?:and|so|but|ok|okay|well|ffs|hey|hi|also|und|aber|also|na)\b[\s,]*)*(?:who|whom|whose|when|why|how|what|which|where|did|does|do|is|are|was|were"
     r"|has|have|had|would|could|should|can|may|will|since when|any|wer|wem|wann|warum|wieso|wie|was|welche[rsmn]?|hat|haben"
     r"|ist|sind|war|wurde"
     r"|hätten?|würde|soll|kann|darf|gab|gibt)\b"
 )
+
+
+def begins_as_question(text: str) -> bool:
+    """Tell whether a text in small letters begins with a word that asks."""
+    return _ASKS.match(text) is not None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from assistant.agent.claims.lexicon import (
     change_in,
     state_in,
 )
+from assistant.agent.claims.mentions import clauses_of
 from assistant.agent.claims.question import RecordQuestion
 from assistant.agent.tell_aspects import category
 from assistant.agent.tell_counsel import aspect_told
@@ -218,7 +219,7 @@ def counselled(question: RecordQuestion) -> list[str]:
 
 def _content_of(text: str) -> str:
     """Return the clauses of what is said that name a thing, without the question behind them."""
-    parts = [part for part in re.split(r"[,;!?.，。；！？]+(?=\s|$)|[，。；！？]|\s[-–—]\s", text) if _SLOT.search(part)]
+    parts = [part for part in clauses_of(text) if _SLOT.search(part)]
     return " ".join(parts) or text
 
 
@@ -285,7 +286,7 @@ def why_so(question: RecordQuestion) -> list[str]:
     ) != 1:
         return []
     text = question.text
-    if NEGATES.search(text):
+    if NEGATES.search(text) or re.search(r"哪|\bwhich\b|\bwelche", text):
         return []
     if _YOU.search(text):
         change, kind, name = wish_in(question, text)
@@ -317,10 +318,20 @@ def confirmed(question: RecordQuestion) -> list[str]:
         return []
     if not _CONFIRM.search(question.text):
         return []
+    change, kind, name = wish_in(question, question.text)
+    if change and _YOU.search(question.text):
+        return made_or_not(question, change, kind, name)
     claim = claim_in(question, _content_of(question.text))
     if claim is None or re.match(r"\W*(?:was|were|did) (?:that|it|this)\b", question.text):
         return []
     return [check(question, claim).worded(claim.negated)]
+
+
+_NATIVE_FAMILIES = (
+    (re.compile(r"netz(?:werk)?|网络"), "network"),
+    (re.compile(r"speicher|内存|显存"), "out of memory"),
+    (re.compile(r"节点|knoten|机器"), "hardware"),
+)
 
 
 def to_blame(question: RecordQuestion, reason: str, blamed: list[str]) -> str:
@@ -329,11 +340,9 @@ def to_blame(question: RecordQuestion, reason: str, blamed: list[str]) -> str:
         on = f" but {fold(blamed)}" if blamed and question.node not in blamed else ""
         return f"Yes: {question.node} is to blame" if question.node in blamed else f"No: not {question.node}{on}"
     families = ("network", "storage", "out of memory", "hang", "hardware", "code")
-    text = re.sub(
-        r"netz(?:werk)?|网络",
-        "network",
-        re.sub(r"speicher|内存", "out of memory", re.sub(r"节点|knoten", "hardware", question.text)),
-    )
+    text = question.text
+    for words, name in _NATIVE_FAMILIES:
+        text = words.sub(f" {name} ", text)
     tail = re.sub(r"[\"'`“„«].*[\"'`”“»]", " ", text)
     family = next((name for name in families if family_named(name, tail)), "")
     if not family or not question.asks:
