@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from assistant.agent.claims.pasted import pasted_in
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.words import NameInventory
 from assistant.cli.measure.agent_bench import open_state
+from assistant.engine import Engine
 
 CASES = Path(__file__).parents[1] / "cases"
 RECORD = tomllib.loads((CASES / "agent_answers" / "record.toml").read_text(encoding="utf-8"))["case"]
+PROPOSING = [case for case in RECORD if case.get("proposes")]
+QUIET = [case for case in RECORD if not case.get("proposes")]
 KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4821": "llm-7b", "4830": "llm-13b", "4831": "eval-suite"},
     users=frozenset({"alice", "dave"}),
@@ -28,14 +32,30 @@ KNOWN = NameInventory(
 )
 
 
-@pytest.mark.parametrize("case", RECORD, ids=[" / ".join(case["say"]) for case in RECORD])
-def test_a_sentence_is_answered_from_the_record(case: dict[str, Any], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    engine, _ = open_state(CASES / "agent" / "states" / "night.toml", tmp_path_factory.mktemp("night"))
+    yield engine
+    engine.store.close()
+
+
+@pytest.mark.parametrize("case", QUIET, ids=[" / ".join(case["say"]) for case in QUIET])
+def test_a_sentence_is_answered_from_the_record(case: dict[str, Any], night: Engine) -> None:
+    assert_answered(case, night)
+
+
+@pytest.mark.parametrize("case", PROPOSING, ids=[" / ".join(case["say"]) for case in PROPOSING])
+def test_an_order_proposes_what_it_does_not_leave_out(case: dict[str, Any], tmp_path: Path) -> None:
     engine, _ = open_state(CASES / "agent" / "states" / "night.toml", tmp_path)
     try:
-        agent = SemanticAgent(engine.gate, engine.clock)
-        answers = [agent.ask(text) for text in case["say"]]
+        assert_answered(case, engine)
     finally:
         engine.store.close()
+
+
+def assert_answered(case: dict[str, Any], engine: Engine) -> None:
+    agent = SemanticAgent(engine.gate, engine.clock)
+    answers = [agent.ask(text) for text in case["say"]]
     text = answers[-1].text
     proposed = [
         f"{change.tool} {change.arguments.get('job') or change.arguments.get('node')}"

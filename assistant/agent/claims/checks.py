@@ -119,7 +119,7 @@ def job_fact(turn: QuestionTurn, job: str) -> tuple[str, str]:
     if state == "pending":
         return state, f"{name} is pending since {time_text(row['submitted'], turn.now)}, it has not started {mark}"
     ended = f", {time_text(row['ended'], turn.now)}" if row["ended"] else ""
-    text = f"{name} {'was cancelled' if state == 'cancelled' else state if state == 'completed' else f'is {state}'}{ended} {mark}"
+    text = f"{name} {'was cancelled' if state == 'cancelled' else state}{ended} {mark}"
     incident, incident_mark = incident_of(turn, job)
     if incident is not None:
         blamed = f" on {fold(incident['nodes_to_blame'])}" if incident["nodes_to_blame"] else ""

@@ -41,8 +41,8 @@ _HAS = re.compile(
     r"(?<!\w)(?:has|have|had|did|was|were|is|hat|haben|hatte|wurde|ist|war|does)(?!\w)|已经|了吗|了没|过了?吗|没有|吗|是不是"
 )
 _THE_APPROVAL = re.compile(
-    r"\b(?:the|that|this|my|our|die|der|diese|das) (?:approval|freigabe|genehmigung|change|änderung)\b|(?:那个|这个)?(?:审批"
-    r"|批准)(?!了)"
+    r"\b(?:the|that|this|my|our|die|der|diese|das) (?:approval|freigabe|genehmigung|change|änderung)\b|(?:那个|这个|该)(?:审批"
+    r"|批准)|^审批(?!了)"
 )
 _UNTIL = re.compile(r"until=(\S+)")
 _ANSWERS = re.compile(
@@ -59,7 +59,10 @@ def approval_asked(question: RecordQuestion) -> list[str]:
     text, numbers = question.text, question.approvals
     if not numbers and _THE_APPROVAL.search(text) and len(question.turn.inventory.approvals) == 1 and not question.mention.names:
         numbers = question.turn.inventory.approvals
-    if re.search(r"\b(?:wait\w*|needs?|anything|something|any|warte\w*|braucht?|etwas)\b|等|需要", text) and not question.approvals:
+    if (
+        re.search(r"\b(?:wait\w*|needs?|anything|something|any|warte\w*|braucht?|etwas)\b|等|需要|什么|哪", text)
+        and not question.approvals
+    ):
         return []
     if not numbers or not question.asks or WHY.search(text) or _ANSWERS.match(text):
         return []
@@ -71,7 +74,7 @@ def approval_asked(question: RecordQuestion) -> list[str]:
         return []
     if not (CARRIED_OUT.search(text) or APPROVES.search(text) or ASKS_WHO.search(text)):
         return []
-    if not (_HAS.search(text) or ASKS_WHO.search(text)):
+    if not (_HAS.search(text) or ASKS_WHO.search(text) or re.search(r"[?？]\s*$", question.sentence)):
         return []
     return [approval_check(question.turn, number).worded() for number in numbers[:2]]
 

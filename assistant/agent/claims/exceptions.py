@@ -24,7 +24,8 @@ _LEFT_OUT = (
     r"|mit ausnahme von|ohne|nur nicht|aber nicht)"
 )
 _SPARED_NAMES = (
-    r"(?:(?:the |those |ones |that |of |from |by |den(?:en)? |die |der |das |von |job |jobs |node |nodes |run |runs |und "
+    r"(?:(?:the |what |whatever |belongs? to |belonging to |owned by |is |those |ones |that |of |from |by |den(?:en)? |die "
+    r"|der |das |von |job |jobs |node |nodes |run |runs |und "
     r"|and |or |knoten |auf )*"
     r"\{[jnu]\d+\}(?:'s|s)?(?: (?:jobs?|runs?|nodes?|ones?|stuff|läufe|trainings?))?(?:\s*(?:,|and|und|or|&)?\s*))+"
 )
@@ -44,6 +45,11 @@ _NARROWS = re.compile(
     r"\b(?:\d+|from|step|steps|only|just|instead|running|pending|queued|today|yesterday|last|since|older|newer|longer|if"
     r"|when|until|tonight|tomorrow|then|after|before|laufenden?|wartenden?|heute|gestern|wenn|falls|nur wenn|oom\w*)\b"
     r"|正在|运行中|排队|今天|昨|如果|等到|之后|再"
+)
+_QUALIFIES = re.compile(
+    r"\b(?:drained|cordoned|failed|cancelled|crashed|dead|stopped|gedrainten?|gescheiterten?)(?= (?:nodes?|jobs?|runs?|ones"
+    r"|knoten|machines))"
+    r"|被?(?:排空|下线|隔离|取消|失败|崩溃|挂掉|停掉)(?:了)?的"
 )
 _ASKS = re.compile(
     r"[?？]\s*$|^\W*(?:which|what|why|how|who|is|are|did|was|were|has|have|welche|warum|wer|wie|sind|hat)\b|哪|吗|什么|多少"
@@ -81,7 +87,7 @@ def all_but(sentence: str, inventory: NameInventory) -> str:
         return ""
     if NEGATES.search(f"{mention.text[: match.start()]} {mention.text[match.end() :]}"):
         return ""
-    change = change_in(" ".join(remainder.split()))
+    change = change_in(" ".join(_QUALIFIES.sub(" ", remainder).split()))
     of_nodes = (
         bool(mention.of_kind("n", match["what"]))
         or re.search(r"\bnodes?\b|\bknoten\b|\bmachines?\b|节点|机器", outside) is not None

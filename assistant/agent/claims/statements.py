@@ -21,6 +21,7 @@ from assistant.agent.claims.checks import (
 )
 from assistant.agent.claims.lexicon import (
     APPROVES,
+    ASKS_WHO,
     CARRIED_OUT,
     JOB_STATES,
     NEGATES,
@@ -308,21 +309,33 @@ def _is_out(question: RecordQuestion, claim: StatedClaim) -> bool:
     return claim.state in ("down", "drained") and node_fact(question.turn, claim.name)[0] in ("down", "drained", "draining")
 
 
+_TAG = re.compile(
+    r"[,\s](?:(?:is|are|was|were|has|have|did|does|do)n'?t|ain't|is|are|was|has|did|does) (?:it|he|she|they"
+    r"|that)(?: not)?\W*$|\b(?:nicht wahr|oder(?: nicht)?|gell|ne)\W*$|不是吗|不是么"
+)
+"""A question behind a statement: `, isn't it?`."""
 _CONFIRM = re.compile(r"\b(?:right|stimmt|true|correct|really|wahr|richtig|wirklich)\b|对吗|对吧|对不对|真的|是吗|是不是")
+_YES_NO = re.compile(r"^\W*(?:(?:and|so|und|also)\s+)?(?:is|was|did|has|were|are|does|war|ist|hat|lag|liegt)\b|吗|么\W*$|是不是")
+_DID_YOU = re.compile(
+    r"\b(?:did|have|has|had)(?: not|n't)? (?:you|u|nightshift)\b|\b(?:was|is) it (?:you|nightshift)\b|\b(?:hat"
+    r"|hatte) nightshift\b|\b(?:hast|habt|hattest) (?:du|ihr)\b"
+    r"|\bwarst du\b|是(?:你|nightshift)|你(?:是不是|有没有|已经|刚才)?.*(?:了|过)[吗么没]|\bnightshift.*(?:了|过)[吗么没]"
+)
 
 
 def confirmed(question: RecordQuestion) -> list[str]:
-    """Answer `node07 is fine now, right?` and `is it true that 4821 was restarted?`."""
-    is_tagged = TRUE.search(question.text) is not None
-    if not (question.asks and is_tagged) or WHY.search(question.text) or WHEN.match(question.text):
+    """Answer `node07 is fine now, right?`, `did nightshift drain node12?` and `did 4821 die because of node08?`."""
+    text = question.text
+    if not question.asks or WHY.search(text) or WHEN.match(text) or ASKS_WHO.search(text):
         return []
-    if not _CONFIRM.search(question.text):
-        return []
-    change, kind, name = wish_in(question, question.text)
-    if change and _YOU.search(question.text):
+    change, kind, name = wish_in(question, text)
+    if change and _DID_YOU.search(text):
         return made_or_not(question, change, kind, name)
-    claim = claim_in(question, _content_of(question.text))
-    if claim is None or re.match(r"\W*(?:was|were|did) (?:that|it|this)\b", question.text):
+    tagged = _CONFIRM.search(text) is not None or _TAG.search(text) is not None
+    claim = claim_in(question, _content_of(_TAG.sub(" ", text)))
+    if claim is None or re.match(r"\W*(?:was|were|did) (?:that|it|this)\b", text):
+        return []
+    if not tagged and not (claim.kind == "blame" and _YES_NO.search(text)):
         return []
     return [check(question, claim).worded(claim.negated)]
 
