@@ -20,7 +20,11 @@ from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 
 CASES = Path(__file__).parents[1] / "cases"
-RECORD = tomllib.loads((CASES / "agent_answers" / "record.toml").read_text(encoding="utf-8"))["case"]
+RECORD = [
+    case
+    for name in ("record.toml", "record_unseen.toml")
+    for case in tomllib.loads((CASES / "agent_answers" / name).read_text(encoding="utf-8"))["case"]
+]
 PROPOSING = [case for case in RECORD if case.get("proposes")]
 QUIET = [case for case in RECORD if not case.get("proposes")]
 KNOWN = NameInventory(
