@@ -251,7 +251,8 @@ def made_or_not(question: RecordQuestion, change: str, kind: str, name: str) -> 
         return [f"Yes: call {finished['call']} by {finished['by']}: {one_line(finished['change'], 120)} {mark}; {fact}."]
     shows = (change == "cancel" and state == "cancelled") or (change == "cordon" and state in ("drained", "draining"))
     if shows:
-        return [f"No, not Nightshift: no {noun} of {name} is among its changes {mark}; {fact}, and who did it is not on record."]
+        unknown_hand = ", and who did it is not on record" if kind == "job" else ""
+        return [f"No: no {noun} of {name} by Nightshift is recorded {mark}; {fact}{unknown_hand}."]
     pending = next((row for row in rows if row["status"] == "pending"), None)
     waits = f"; it is only proposed and waits: {one_line(pending['change'], 120)}" if pending is not None else ""
     return [f"No: no {noun} of {name} is recorded {mark}{waits}; {fact}."]
@@ -317,6 +318,8 @@ _TAG = re.compile(
 _CONFIRM = re.compile(r"\b(?:right|stimmt|true|correct|really|wahr|richtig|wirklich)\b|对吗|对吧|对不对|真的|是吗|是不是")
 _YES_NO = re.compile(r"^\W*(?:(?:and|so|und|also)\s+)?(?:is|was|did|has|were|are|does|war|ist|hat|lag|liegt)\b|吗|么\W*$|是不是")
 _DID_YOU = re.compile(
+    r"\b(?:you|nightshift|du) (?:(?:have|had|already|just|also) )*(?:drained|cordoned|undrained|uncordoned|cancel+ed|killed|stopped"
+    r"|restarted|resubmitted|took|put)\b|"
     r"\b(?:did|have|has|had)(?: not|n't)? (?:you|u|nightshift)\b|\b(?:was|is) it (?:you|nightshift)\b|\b(?:hat"
     r"|hatte) nightshift\b|\b(?:hast|habt|hattest) (?:du|ihr)\b"
     r"|\bwarst du\b|是(?:你|nightshift)|你(?:是不是|有没有|已经|刚才)?.*(?:了|过)[吗么没]|\bnightshift.*(?:了|过)[吗么没]"
