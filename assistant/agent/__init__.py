@@ -6,7 +6,8 @@ call goes through the gate, a change is only ever proposed, and an answer says w
 
 Read `answer` (what comes back) and `dialogue` (a question in its conversation, which `dialogue_file` keeps; `pointers` stand for
 names). What understands a question: `slips` and `repairs` (a sentence that corrects itself), `speech` (a hold before a question,
-an order that others give, a yes or no by its thing), `languages` (German and Chinese into English), `phrasing`, `chooser` on
+an order that others give, a yes or no by its thing), `claims` (what is said or asked of the record
+itself), `languages` (German and Chinese into English), `phrasing`, `chooser` on
 `words` and `node_words` (with the names in it), `spelling`, `quantities` and `descriptions` (of jobs); `moods` (asks or orders),
 `orders` on `verbs` and `plain_english`, with `moves` and `holds` (what is ordered or forbidden), `scope` and `remainders` (what an
 order leaves out, what is left), `corrections` (what puts one right or takes it back), `agreements` (what a yes may be for),

@@ -81,10 +81,16 @@ def form_of(sentence: str) -> QuestionForm:
     return next((form for form, pattern in _FORMS if pattern.search(text)), QuestionForm.FREE)
 
 
+_SUPPOSES = re.compile(r"\b(?:would|could|might|should)\b.*\bhave\b|\bhad (?:i|we|you|they|it)\b|\bif .* had\b")
+
+
 def first_sentence(turn: QuestionTurn) -> str:
     """Return the sentence that answers the form of a question from what was looked up for it; empty where there is none."""
     sketch = turn.request.form_text or turn.request.names.sketch
     form, text = form_of(sketch), sketch.lower()
+    if form is QuestionForm.YES_NO and _SUPPOSES.search(text):
+        # how things stand is no yes or no to what would have been
+        return ""
     lead = _LEADS.get((form, turn.request.intent))
     if lead is None and turn.request.job and form in _OF_A_JOB and turn.request.intent in _ABOUT_A_JOB:
         # when, and how long, is in the record of the job, whatever else was looked up
@@ -293,7 +299,7 @@ def _listed_yes_no(turn: QuestionTurn, text: str) -> str:
 
 def _approvals_yes_no(turn: QuestionTurn, text: str) -> str:
     source = source_of(turn, "list_approvals")
-    if source is None:
+    if source is None or says(text, "carried out|executed|performed|applied|approved|granted|went through|gone through|ran"):
         return ""
     waiting = len(source.value)
     changes = f"{count_text(waiting, 'change')} {'waits' if waiting == 1 else 'wait'}"

@@ -14,6 +14,8 @@ from assistant.records import Verdict
 from assistant.store.calls import SHORT_DIGEST, STANDS
 from assistant.tooling import find_tool
 
+_REFUSED = "it would be refused"
+"""Stands in the preview of a change that its tool would refuse as things are."""
 BY = "agent"
 """In whose name the agent calls: the policy asks a person about each of its changes."""
 NOBODY = frozenset({"policy", "gate", BY})
@@ -71,6 +73,9 @@ def put_before_person(
         standing = _standing(gate, tool, arguments)
         if standing is not None:
             return replace(_waiting(gate, tool, arguments, standing), joined=True)
+        if _REFUSED in preview.text:
+            why_not = "it would be refused as things are, so a yes to it would come to nothing."
+            return Proposal(tool, arguments, harmless(preview.text), None, why_not)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:
         return _waiting(gate, tool, arguments, parked.approval)

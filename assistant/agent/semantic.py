@@ -14,18 +14,12 @@ from assistant.agent.agreements import agreed_approvals, amended_order
 from assistant.agent.answer import Answer, AnswerKind, Listener, one_line, question_of
 from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.claims.answers import record_answer
+from assistant.agent.claims.exceptions import left_out_names, plain_order
 from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
 from assistant.agent.corrections import corrected, takes_back, undoes
 from assistant.agent.coverage import has_figure, unknown_told
-from assistant.agent.dialogue import (
-    Dialogue,
-    QuestionRequest,
-    QuestionTurn,
-    choose_option,
-    completed,
-    follow_up,
-    shown_source,
-)
+from assistant.agent.dialogue import Dialogue, QuestionRequest, QuestionTurn, choose_option, completed, follow_up, shown_source
 from assistant.agent.dialogue_file import keep, recall
 from assistant.agent.doubts import asks_back, unsure_of_change
 from assistant.agent.elsewhere import elsewhere, elsewhere_told
@@ -149,7 +143,11 @@ class SemanticAgent:
             answer = answered_parts(parts, lambda part: self.ask(part, trusted=trusted, listener=listener))
             self.state = replace(self.state, sources=answer.sources)
             return answer
-        sentence = outright_phrase(sentence) or bare_correction(sentence) or sentence
+        inventory = read_inventory(self._gate)
+        if (record := record_answer(sentence, dialogue, inventory, self._gate, self._clock.now(), listener=listener)) is not None:
+            self.state = record[1]
+            return self._after_keeping(record[0], dialogue)
+        sentence = plain_order(sentence, inventory) or outright_phrase(sentence) or bare_correction(sentence) or sentence
         reading = read_sentence(sentence, lambda: known_names(read_inventory(self._gate)))
         words = choose_option(reading.english, dialogue)
         refusal = reading.refusal(MODE)
@@ -159,9 +157,14 @@ class SemanticAgent:
             answer = self._of_elsewhere(sentence, words, read_inventory(self._gate), english=False) or refusal
         else:
             foreign = sentence if reading.english != sentence else ""
-            answer = self._answer(words, foreign=foreign, trusted=trusted and reading.may_propose, listener=listener)
+            # what a sentence in another language leaves out may be lost on its way into English
+            spares = bool(foreign) and bool(left_out_names(sentence, inventory))
+            answer = self._answer(words, foreign=foreign, trusted=trusted and reading.may_propose and not spares, listener=listener)
             answer = answer if answer.intent == ELSEWHERE else reading.remarked(answer)
             answer = outage_answer(answer, read_inventory(self._gate))
+        return self._after_keeping(answer, dialogue)
+
+    def _after_keeping(self, answer: Answer, dialogue: Dialogue) -> Answer:
         if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
@@ -480,6 +483,4 @@ class SemanticAgent:
         return Answer("\n".join(lines), turn.kind, MODE, intent, sources=tuple(turn.sources))
 
 
-@cache
-def _by_words() -> WordChooser:
-    return WordChooser.load()
+_by_words = cache(WordChooser.load)

@@ -37,7 +37,7 @@ def change_recorded(turn: QuestionTurn, change: str) -> str:
     if not objects or source.error or waiting.error:
         return f"Not known now: {source.error or waiting.error}." if objects else ""
     mark = f"[{source.number}]"
-    rows = [row for row in source.value if commands.search(row["change"]) and _is_about(turn, row, objects)]
+    rows = [row for row in source.value if commands.search(row["change"]) and is_about(turn, row, objects)]
     finished = [row for row in rows if row["status"] in ("done", "undone")]
     if finished:
         row = finished[0]
@@ -46,7 +46,7 @@ def change_recorded(turn: QuestionTurn, change: str) -> str:
         return f"Yes: call {row['call']}, {at}{undone}: {one_line(row['change'], 120)} (by {row['by']}) {mark}."
     if change == "recover" and (back := outcome(turn, "")).startswith("Yes"):
         return back
-    parked = [row for row in waiting.value if commands.search(row["change"]) and _is_about(turn, row, objects)]
+    parked = [row for row in waiting.value if commands.search(row["change"]) and is_about(turn, row, objects)]
     if parked:
         row = parked[-1]
         return (
@@ -63,7 +63,7 @@ def _objects(turn: QuestionTurn) -> tuple[frozenset[str], str]:
     return (frozenset({request.job}), f"job {request.job}") if request.job else (frozenset(), "")
 
 
-def _is_about(turn: QuestionTurn, row: Mapping[str, Any], objects: frozenset[str]) -> bool:
+def is_about(turn: QuestionTurn, row: Mapping[str, Any], objects: frozenset[str]) -> bool:
     """Tell whether a change is made to a thing; of a restart its incident or its arguments say which job it is about."""
     arguments, incident, text = row.get("arguments") or {}, row["incident"], row["change"]
     arguments_named = {str(value) for key, value in arguments.items() if key in ("job", "node")}
@@ -297,7 +297,7 @@ def how_back(turn: QuestionTurn, text: str) -> str:
     job = turn.request.job
     waiting, planned = turn.look("list_approvals"), turn.look("plan_recovery", job=job)
     for row in waiting.value or ():
-        if row["tool"] == "resubmit_job" and _is_about(turn, row, frozenset({job})):
+        if row["tool"] == "resubmit_job" and is_about(turn, row, frozenset({job})):
             return (
                 f"As approval {row['approval']} has it, which waits for a yes: {one_line(row['change'], 160)} [{waiting.number}]."
             )

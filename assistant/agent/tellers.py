@@ -16,6 +16,7 @@ from assistant.agent.answer import AnswerKind, AnswerSource, Proposal, command_t
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.proposals import answered_by, joined_first
 from assistant.agent.restart_wishes import restart_wish
+from assistant.agent.tell_counsel import hand_of
 from assistant.agent.tell_jobs import failed
 from assistant.agent.tell_restarts import restart_as_asked, restart_beside, without_defaults
 from assistant.agent.waiting import waiting_restart
@@ -229,7 +230,11 @@ def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]
     for node in listed.value or ():
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
         why = f": {one_line(node['reason'], 160)}" if node["reason"] else ""
-        about = f"{one_line(node['node'], 80)} is {node['state']}{jobs}{why} [{listed.number}]."
+        name = one_line(node["node"], 80)
+        about = f"{name} is {node['state']}{jobs}{why} [{listed.number}]."
+        kind, hand = hand_of(str(node["reason"]))
+        if tool == "uncordon_node" and kind == "person":
+            about = f"No: {name} is {hand}'s drain; ask {hand}, who says when it is over{why} [{listed.number}]."
         by_hand = instead.format(node=shell_words([node["node"]]))
         text = turn.propose_text(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand)
         yield from joined_first(about, text)

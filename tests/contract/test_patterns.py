@@ -53,6 +53,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/small_talk.py", "_part(words, language)"): "values of the constant _PADDING",
     ("agent/small_talk.py", "_part(words, row[1])"): "values of the constant _PHRASES",
     ("agent/tell_aspects.py", "words"): "values of the constant FAMILIES",
+    ("agent/claims/statements.py", "words"): "values of the constant FAMILIES",
+    ("agent/claims/lexicon.py", "_WHOLE.format(latin=latin, han=han)"): "literals, at the callers in the same file",
     ("diagnose/advice/premises.py", "evidence or spoken"): "literals, at the callers in the same file",
     ("diagnose/advice/premises.py", "spoken"): "literals, at the callers in the same file",
     ("diagnose/weighing/blame.py", "rank"): NUMBER,
