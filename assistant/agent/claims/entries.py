@@ -67,7 +67,8 @@ def approval_asked(question: RecordQuestion) -> list[str]:
     if not numbers or not question.asks or WHY.search(text) or _ANSWERS.match(text):
         return []
     if re.search(
-        r"\b(?:what (?:is|does|would|will|happens)|how|should|shall|can|could|if|soll|kann|wenn|falls|was (?:ist|macht|passiert|geschieht)|wie)\b|什么意思|如果|要是|假如"
+        r"\b(?:what (?:is|does|would|will|happens)|how|should|shall|can|could|if|soll|kann|wenn|falls|wie)\b"
+        r"|\bwas (?:ist|macht|passiert|geschieht)\b|什么意思|如果|要是|假如"
         r"|该不该|要不要",
         text,
     ) and not re.search(r"\b(?:now that|after|has|have|was (?:it|that|this|the|\{))\b", text):

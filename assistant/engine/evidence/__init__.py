@@ -1,10 +1,11 @@
 """What the cluster adds to a diagnosis that the files of the attempt alone do not show: nodes, storage, other jobs, sources.
 
 Each `with_…` returns the diagnosis with what it could prove, else the diagnosis as it is. `with_cluster_evidence` is their order.
-What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `broken_record`,
-`checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `ended_helpers`, `moved_servers`,
-`own_servers`, `resource_holders` and, by the other tasks of an array, `array_tasks`; why its loss went off: `loss_divergence`;
-why its ranks wait for one another: `rank_counts`; its script, settings and edits: `job_sources` and `edited_files`.
+What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `returned_files`,
+`broken_record`, `checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`, `ended_servers`, `ended_helpers`,
+`moved_servers`, `own_servers`, `resource_holders` and, by the other tasks of an array, `array_tasks`; why its loss went off:
+`loss_divergence`; why its ranks wait for one another: `rank_counts`; its script, settings and edits: `job_sources` and
+`edited_files`.
 """
 
 from __future__ import annotations

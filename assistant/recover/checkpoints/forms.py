@@ -14,6 +14,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -135,12 +136,10 @@ def _verdict(path: Path, read_bytes: int) -> FileVerdict:
 
 def _of_any_name(path: Path, read_bytes: int) -> FileVerdict:
     """Return whether a compressed stream ends: `weights.json.gz`. A file of such a name that may not be read says nothing."""
-    try:
-        with open_regular(path) as file:
-            name = stream_name(file.read(HEAD_BYTES))
-            return FileVerdict("" if name in ("", "zlib") else stream_verdict(file, name, read_bytes).problem)
-    except OSError:
-        return FileVerdict()
+    with suppress(OSError), open_regular(path) as file:
+        name = stream_name(file.read(HEAD_BYTES))
+        return FileVerdict("" if name in ("", "zlib") else stream_verdict(file, name, read_bytes).problem)
+    return FileVerdict()
 
 
 def _stand_in(file: io.FileIO, head: bytes, size: int) -> str:

@@ -30,7 +30,7 @@ GOES_ON = re.compile(
 )
 """Names of variables by which scripts go on; whether they do is for the script to prove."""
 SAYS_SO = re.compile(r"resum|restor|load|ckpt|check", re.IGNORECASE)
-_SHOWN = re.compile(r"(?<![\w-])([A-Za-z_]\w{0,80})=(?:<[^<>]{0,80}>|[^\s=<]*/)")
+_SHOWN_VARIABLE = re.compile(r"(?<![\w-])([A-Za-z_]\w{0,80})=(?:<[^<>]{0,80}>|[^\s=<]*/)")
 ON_A_NODE = re.compile(r"local(?!_?rank)|scratch|tmp|temp|cache|stag(?:e|ing)", re.IGNORECASE)
 """Of a variable that names where a node keeps files of its own: it says to where, and never from which checkpoint."""
 NEVER_SET = re.compile(
@@ -142,9 +142,10 @@ class VariableScript:
             and exports_plainly(spec, name)
             and not is_measure(name, spec.environment.get(name, ""), self.texts(), sources)
         ]
-        shown = self.shown_names()
+        documented = self.shown_names()
         return sorted(
-            (name for name in unique if not self.is_fixed(name)), key=lambda name: (name not in shown, not SAYS_SO.search(name))
+            (name for name in unique if not self.is_fixed(name)),
+            key=lambda name: (name not in documented, not SAYS_SO.search(name)),
         )
 
     def is_fixed(self, name: str) -> bool:
@@ -317,7 +318,7 @@ class VariableScript:
         """Return the variables that a comment of the script shows with a path before a submission: `# WARM=out/40.bin sbatch`."""
         spec = self.job.spec
         comments = [line.strip()[:2000] for line in spec.script.splitlines() if line.lstrip().startswith("#")] if spec else []
-        usages = [name for line in comments if "sbatch" in line for name in _SHOWN.findall(line)]
+        usages = [name for line in comments if "sbatch" in line for name in _SHOWN_VARIABLE.findall(line)]
         return [name for name in dict.fromkeys(usages) if spec is not None and is_harmless(name) and exports_plainly(spec, name)]
 
     def line_of(self, name: str) -> int:
