@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assistant.agent.answer import AnswerSource, Proposal, harmless, one_line
+from assistant.agent.answer import AnswerSource, Proposal, command_text, harmless
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.proposals import answered_by
 from assistant.store.calls import SHORT_DIGEST
@@ -43,7 +43,7 @@ def restart_joined(turn: QuestionTurn, row: Mapping[str, Any], more: str = "") -
         more: What was asked for besides, and is not part of it; empty where nothing was.
     """
     source, job = turn.look("list_approvals"), about_row(turn, row).get("job", "")
-    change, number = one_line(row["change"], 200), row["approval"]
+    change, number = command_text(harmless(row["change"])), row["approval"]
     digest = str(row["digest"])[:SHORT_DIGEST]
     turn.proposals.append(Proposal(row["tool"], row["arguments"], harmless(row["change"]), number, digest=digest, joined=True))
     yield (

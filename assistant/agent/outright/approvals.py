@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from assistant.agent.answer import count_text, one_line, time_text
+from assistant.agent.answer import command_text, count_text, one_line, time_text
 from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.outright.sentence import OutrightReading, OutrightSentence, Row
 from assistant.agent.plain_english import plain_text
@@ -116,7 +116,7 @@ def _waiting(turn: QuestionTurn, numbers: tuple[int, ...], job: str = "") -> tup
 def _row_lines(rows: list[Row], mark: str) -> Iterator[str]:
     for row in rows[:4]:
         digest = str(row["digest"])[:SHORT_DIGEST]
-        yield f"  {row['approval']}: {one_line(row['change'], 160)} {mark}\n     {answered_by(row['approval'], digest)}"
+        yield f"  {row['approval']}: {command_text(row['change'])} {mark}\n     {answered_by(row['approval'], digest)}"
 
 
 def who_told(turn: QuestionTurn, numbers: tuple[int, ...]) -> Iterator[str]:
