@@ -287,11 +287,29 @@ def successor_of(
         if passed_over(other_job):
             continue
         if other_job.user == job.user:
-            goes_on = is_of_run(scheduler, settings, job, other_job, own=own)
+            goes_on = is_of_run(scheduler, settings, job, other_job, own=own) or _rescues(scheduler, own, other_job)
         else:
             goes_on = other_job.started is not None and _saves_there(scheduler, settings, own, other_job)
         if goes_on:
             yield other_job
+
+
+def _rescues(scheduler: Scheduler, own: SaveFolders, other_job: Job) -> bool:
+    """Tell whether a job was submitted to begin if another one fails, and starts a program of that one: its run goes on there.
+
+    A job that only cleans up or reports starts another program, or works elsewhere.
+    """
+    try:
+        other = _with_spec(scheduler, other_job)
+    except ToolError:
+        return False
+    number = re.escape(own.job.id.partition("_")[0].partition("+")[0])
+    awaits = re.compile(rf"(?:^|\s)(?:--dependency[= ]|-d ?)\S{{0,400}}\bafternotok:(?:[\d_:+]{{0,200}}:)?{number}(?![\d])")
+    dependency = awaits.search(other.submit_line) or re.search(rf"\bafternotok:{number}(?!\d)", other_job.dependency)
+    if dependency is None or other.work_dir != own.job.work_dir:
+        return False
+    own_programs = {program.name for program in own.programs}
+    return bool(own_programs & {program.name for program in programs_of(other)})
 
 
 def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, *, now: datetime) -> Job | None:

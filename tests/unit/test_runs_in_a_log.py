@@ -218,3 +218,9 @@ def test_rows_of_a_table_without_words_count(row: str) -> None:
 def test_dates_and_lists_are_no_rows_of_a_table() -> None:
     dates = "".join(f"2026-03-{day:02d} 10:00:0{day % 10}.125 oven\n" for day in range(1, 20))
     assert find_counters(keyed_lines(lines_of(dates))) == ()
+
+
+def test_checksums_do_not_tell_lines_of_one_form_apart() -> None:
+    rows = "".join(f"{number:6d}  crumb {9 / number:.4f}  trace {number * 2654435761 % 2**32:08x}\n" for number in range(5, 60, 5))
+    (counter,) = find_counters(keyed_lines(lines_of(rows)))
+    assert counter.values[-1] == 55.0

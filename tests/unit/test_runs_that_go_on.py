@@ -299,3 +299,32 @@ def test_a_program_that_starts_others_is_no_proof_that_nothing_was_saved(tmp_pat
     starts = replace(one, spec=replace(one.spec, script=script))
     assert search_checkpoints(starts, {}, [], now=START).state is SaveState.UNKNOWN
     assert resume_way(starts, programs_of(starts)).means is ResumeMeans.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("line", "submitted", "goes_on"),
+    [
+        ("python3 som.py --state state/som.mar --recover", "sbatch --parsable --dependency=afternotok:1 rescue.sbatch", True),
+        ("python3 som.py --state state/som.mar --recover", "sbatch -d afternotok:7:1 rescue.sbatch", True),
+        ("python3 som.py --state state/som.mar --recover", "sbatch --dependency=afternotok:11 rescue.sbatch", False),
+        ("python3 som.py --state state/som.mar --recover", "sbatch --dependency=afterok:1 rescue.sbatch", False),
+        ("mail -s failed ada", "sbatch --dependency=afternotok:1 tell.sbatch", False),
+    ],
+    ids=["a rescue", "one of several", "of another job", "after a good end", "it only tells"],
+)
+def test_a_job_that_begins_because_another_failed_goes_on_with_its_run(
+    line: str, submitted: str, goes_on: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "som.py").write_text("import sys\nopen(sys.argv[2], 'w').write('round 5')\n")
+    failed = job(tmp_path, 1, "som", "python3 som.py --state state/som.mar")
+    rescue = job(
+        tmp_path,
+        2,
+        "again",
+        line,
+        state=JobState.RUNNING,
+        submitted=START,
+        started=START + timedelta(minutes=7),
+        submit_line=submitted,
+    )
+    assert [after.id for after in successor_of(Queue(failed, rescue), {}, failed)] == (["2"] if goes_on else [])  # type: ignore[arg-type]

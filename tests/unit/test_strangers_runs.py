@@ -370,3 +370,40 @@ def test_a_state_of_texts_is_a_checkpoint_where_the_log_says_that_it_was_saved(l
     assert (search.place is not None and search.place.folder == tmp_path / "state") is is_own, search.note
     if is_own and search.inventory is not None:
         assert [checkpoint.step for checkpoint in search.inventory.checkpoints] == [20, 40]
+
+
+FILM = """\
+import sys
+mode = sys.argv[1]
+
+
+def keep(step):
+    with open("ring.A" if step % 40 else "ring.B", "w") as file:
+        file.write(f"step {step}\\n")
+
+
+step = 0
+if mode == "continue":
+    step = max(int(open(name).read().split()[1]) for name in ("ring.A", "ring.B"))
+while step < 90:
+    step += 1
+    if step % 20 == 0:
+        keep(step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "state"),
+    [
+        (FILM, "   20 Epot 0.5", SaveState.UNKNOWN),
+        (FILM, "   restart -> ring.A (step 60)", SaveState.SAVED_ELSEWHERE),
+        ("print(sum(range(90)))\n", "   20 Epot 0.5", SaveState.NEVER_SAVED),
+    ],
+    ids=["it writes texts and can continue", "its log says so", "it writes nothing"],
+)
+def test_a_program_that_writes_what_it_continues_from_is_never_said_to_save_nothing(
+    source: str, line: str, state: SaveState, tmp_path: Path
+) -> None:
+    (tmp_path / "film.py").write_text(source)
+    search = search_checkpoints(job(tmp_path, 'python3 film.py "${1:-start}"'), {}, [line], now=ENDED)
+    assert search.state is state, search.note

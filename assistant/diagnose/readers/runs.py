@@ -80,6 +80,8 @@ EPILOGUE = 12
 """Lines of the epilogue of a scheduler, from its begin to what the job used."""
 
 
+_HASH = re.compile(r"(?<![\w.])(?=[a-f]{0,40}\d)[0-9a-f]{6,64}(?![\w.])")
+"""A digest or a checksum: its letters differ from line to line as its digits do."""
 _ROW = re.compile(r"[\s|]*\d{1,9}(?:(?:\s*[,;|]|\s)\s*[-+\w.]{1,40}){1,20}[\s|,;]*$")
 _BETWEEN_COLUMNS = re.compile(r"[\s,;|]+")
 _FRACTION = re.compile(r"(?<![\w.])[-+]?\d{1,12}\.\d{1,18}(?:[eE][-+]?\d{1,3})?(?![\w.])")
@@ -117,7 +119,7 @@ def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
     """
     keyed = []
     for number, text in lines:
-        key = _row_form(text) or text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
+        key = _row_form(text) or _HASH.sub("", text[:READ_LENGTH]).translate(_NO_COUNTS)[:KEY_LENGTH]
         if len(key) >= SHORTEST_KEY:
             keyed.append(Keyed(number, key, text))
     return keyed

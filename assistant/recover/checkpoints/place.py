@@ -55,6 +55,12 @@ SAVES = re.compile(
     r"(?:wrote|writing) (?:a )?(?:checkpoint|ckpt)",
     re.IGNORECASE,
 )
+WRITES_STATE = re.compile(
+    r"\b(?:restart(?: file| dump)?|check-?point|snapshot|backup|state|dump)\s{0,4}(?:->|=>|→|>>)\s{0,4}[\w./~-]*\w"
+    r"|\b(?:restart file|restart dump|snapshot|backup|state|journal)\b.{0,60}\b(?:stored|kept|flushed|committed|dumped|written)\b",
+    re.IGNORECASE,
+)
+"""How programs of other trades tell that they wrote down where they are."""
 NO_SAVE = re.compile(
     r"error|fail|cannot|could not|unable|not sav|no checkpoint|will be saved|saving is disabled|\bevery\b|--\w+", re.IGNORECASE
 )
@@ -174,7 +180,11 @@ def says_saved(texts: Iterable[str]) -> str:
     """Return the last line of a log that tells of a save; empty where none does."""
     last = ""
     for text in texts:
-        if len(text) < 4000 and (tells_of_save(text) or (SAVES.search(text) and not NO_SAVE.search(text)) or last_saved([text])):
+        if len(text) < 4000 and (
+            tells_of_save(text)
+            or ((SAVES.search(text) or WRITES_STATE.search(text)) and not NO_SAVE.search(text))
+            or last_saved([text])
+        ):
             last = text
     return last
 
@@ -225,7 +235,7 @@ NO_STATE = tuple(
 )
 """Suffixes of logs, results, pictures and data."""
 LOGS = (".log", ".out", ".err", ".sh", ".py", ".lock", ".pid")
-SAVES = re.compile(r"\b(?:sav(?:ed|ing)|wrote|written|checkpoint(?:ed)?|snapshot|dumped|stored)\b", re.IGNORECASE)
+TELLS_OF_SAVE = re.compile(r"\b(?:sav(?:ed|ing)|wrote|written|checkpoint(?:ed)?|snapshot|dumped|stored)\b", re.IGNORECASE)
 """Words of lines that tell of a save."""
 MOST_SAVED_NAMES, MOST_CHILDREN = 20, 200
 TRACE = re.compile(r'^\s*File "|Traceback|^\s*at ')
@@ -292,7 +302,11 @@ def _saved_places(job: Job, work: Path, texts: Sequence[str]) -> Iterator[Place]
 def _saved_names(texts: Sequence[str]) -> Iterator[str]:
     """Yield the names without a folder that lines of a log say were saved, the last first."""
     for text in reversed(texts[-MOST_LINES:]):
-        if len(text) < 1000 and SAVES.search(text) and not (TRACE.search(text) or FAILED.search(text) or LOADS.search(text)):
+        if (
+            len(text) < 1000
+            and TELLS_OF_SAVE.search(text)
+            and not (TRACE.search(text) or FAILED.search(text) or LOADS.search(text))
+        ):
             yield from (match[0] for match in PATH.finditer(text) if "/" not in match[0] and any(map(str.isdigit, match[0])))
 
 

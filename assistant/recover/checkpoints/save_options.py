@@ -269,6 +269,14 @@ SAVE_CALLS = re.compile(
 """Calls by which a program may save; a program without any of them saves nothing."""
 _NO_STATE = re.compile(r"(?:json|yaml|simplejson|orjson)\.dump|(?:\w+\.)*(?:savefig|savetxt)")
 """Calls of such names that write results or pictures."""
+_CONTINUES = re.compile(
+    r"(?<![a-z])(?:restart|resum(?:e|ing)|restor(?:e|ing)|snapshot|journal|backup|warm_?start|check-?point|ckpt)"
+    r"|[\"'](?:--)?(?:continue|recover|proceed)[\"']|continu(?:e|ing) (?:from|at|after|behind)|carr(?:y|ies) on"
+    r"|go(?:es|ing)? on (?:from|at|after)|pick(?:s|ing)? up (?:from|at|where)"
+    r"|(?:read|load|get|parse)_\w{0,20}(?:state|slot|dump)|state_?(?:file|path|dir)",
+    re.IGNORECASE,
+)
+"""Words of a program that can go on from what an earlier start of it wrote."""
 _WRITES = frozenset("write writelines dumps memmap write_text".split())
 _NO_FILE = re.compile(r"(?:\w+\.)*(?:wfile|stdout|stderr|json|response|resp|sock\w*|writer)\.(?:write|writelines|dumps)")
 """Calls of such names that write to a client or the log."""
@@ -318,7 +326,17 @@ def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
         if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls)
         and not file_uses(program).saves
         and not _serves_with_state(program)
+        and not _writes_what_it_continues(program)
     ]
+
+
+def _writes_what_it_continues(program: JobProgram) -> bool:
+    """Tell whether a program writes a file of its own, in any form, and speaks of going on from something."""
+    logged = file_uses(program).log_lines
+    calls = [call for call in program.calls if call.method in _WRITES and not _NO_FILE.fullmatch(call.name)]
+    unreached = [call for source in program.sources for call in source.unreached if call.method in _WRITES]
+    writes = any(call not in logged for call in (*calls, *unreached))
+    return writes and any(_CONTINUES.search(source.text) for source in program.sources)
 
 
 def _serves_with_state(program: JobProgram) -> bool:
