@@ -224,3 +224,18 @@ def test_checksums_do_not_tell_lines_of_one_form_apart() -> None:
     rows = "".join(f"{number:6d}  crumb {9 / number:.4f}  trace {number * 2654435761 % 2**32:08x}\n" for number in range(5, 60, 5))
     (counter,) = find_counters(keyed_lines(lines_of(rows)))
     assert counter.values[-1] == 55.0
+
+
+def test_a_short_start_right_behind_an_end_is_a_run_of_its_own() -> None:
+    head = "".join(f"reading table of {grain}\n" for grain in ("rye", "wheat", "spelt", "oats", "millet"))
+    long_head = head + "".join(f"oven {letter} is warm\n" for letter in "abcdefghijklmnop")
+    first = long_head + WORK + TRACEBACK
+    begins = len(first.splitlines()) + 1
+    places = ((begins - 4, begins - 1),)
+    assert runs_of(first + head + "no recipe named 'naan'\n", places) == [1, begins]
+
+
+def test_a_program_that_says_a_signal_broke_it_off_was_stopped(tmp_path: Path, knowledge: Knowledge) -> None:
+    tail = "".join(f"closing oven {number}\n" for number in range(20))
+    text = STARTS + WORK + "Session aborted -- Cause: SIGINT\n" + tail + "Execution complete -- Goodbye\n"
+    assert outcome_of(facts_of(text, tmp_path, knowledge)).how is How.STOPPED

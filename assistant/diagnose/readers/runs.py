@@ -239,7 +239,10 @@ def _repeated(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[_Begin]:
         if place <= last_taken or keyed[place].number <= head_end:
             continue
         matched = _in_order(keyed, repeats[at : at + 4 * HEAD_LINES], order, ended)
-        share = len(matched) / len(order)
+        # right behind an end a short run is all head: what came again is measured by what it holds
+        is_behind_end = place > 0 and _last_before(ended, keyed[place].number) >= keyed[place - 1].number
+        following = len({line.key for line in keyed[place : place + HEAD_LINES]}) if is_behind_end else len(order)
+        share = len(matched) / min(len(order), following)
         if len(matched) < MATCHED or share < LEAST_SHARE or order[keyed[matched[0]].key] > len(order) // 3:
             continue
         if _goes_on(keyed, matched, head):
@@ -247,6 +250,12 @@ def _repeated(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[_Begin]:
             continue
         yield _Begin(keyed[place].number, keyed[place].text, share)
         last_taken = matched[-1]
+
+
+def _last_before(ended: Sequence[int], number: int) -> int:
+    """Return the last line with which a run may have ended before a line; 0 for none."""
+    place = bisect_left(ended, number)
+    return ended[place - 1] if place else 0
 
 
 def _in_order(keyed: Sequence[Keyed], repeats: Sequence[int], order: dict[str, int], ended: Sequence[int]) -> list[int]:

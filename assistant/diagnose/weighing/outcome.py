@@ -115,6 +115,8 @@ _STOPPED = re.compile(
     r"|\bSIG(?:INT|TERM|HUP)\b.{0,12}\b(?:received|caught)\b|\bsignal \(?(?:1|2|15)\)?: (?:Terminated|Interrupt|Hangup)",
     re.IGNORECASE,
 )
+_ABORTED = re.compile(r"\babort(?:ed|ing)\b.{0,60}\bSIG(?:INT|TERM|HUP|USR[12])\b|\bSIG(?:INT|TERM|HUP)\b.{0,60}\baborting\b")
+"""A program that says itself that a signal broke it off; what it then says of its end is its tear-down."""
 _SHUT_DOWN = re.compile(
     r"\bshutting down (?:gracefully|(?:the )?(?:http |api |grpc |inference )?server|worker|fastapi)|^stopping all processes"
     r"|application shutdown complete|\bserver (?:process )?(?:has )?(?:stopped|shut ?down|finished)\b|\bshutdown complete\b",
@@ -211,6 +213,8 @@ def outcome_of(facts: Facts) -> RunOutcome:
         ]
         if proofs and not (how is How.STOPPED and _concluded(proofs[-1], last)):
             return RunOutcome(how, _from_the_signal(how, proofs, lines))
+    if (signal := next((line for line in lines[-TEARDOWN:] if _ABORTED.search(line.text[-LONG:])), None)) is not None:
+        return RunOutcome(How.STOPPED, (signal, lines[-1]) if signal is not lines[-1] else (signal,))
     closed = [line for line in lines[-TEARDOWN:] if line in last and _SHUT_DOWN.search(line.text[-400:])]
     if closed and not _raised(facts, lines[0].number):
         start = next(line for line in lines[-TEARDOWN:] if _SHUT_DOWN.search(line.text[-400:]))
