@@ -36,6 +36,9 @@ LOG_BYTES = 1 << 20
 """Of the end of a log, for the folder of the checkpoints that it tells of."""
 MOST_COMPARED = 16
 """Other jobs of one owner, name and work folder that one is compared with."""
+_DEPENDENCY = re.compile(r"(?:^|\s)(?:--dependency[= ]|-d ?)(\S{1,400})")
+_IF_FAILED = re.compile(r"\bafternotok:([\d_:+]{1,300})")
+"""The jobs whose failure a job was submitted to wait for."""
 UNKNOWN_PART = re.compile(r"[$%{*]")
 """What only the job's own shell fills in."""
 
@@ -300,16 +303,15 @@ def _rescues(scheduler: Scheduler, own: SaveFolders, other_job: Job) -> bool:
     A job that only cleans up or reports starts another program, or works elsewhere.
     """
     try:
-        other = _with_spec(scheduler, other_job)
+        successor = _with_spec(scheduler, other_job)
     except ToolError:
         return False
-    number = re.escape(own.job.id.partition("_")[0].partition("+")[0])
-    awaits = re.compile(rf"(?:^|\s)(?:--dependency[= ]|-d ?)\S{{0,400}}\bafternotok:(?:[\d_:+]{{0,200}}:)?{number}(?![\d])")
-    dependency = awaits.search(other.submit_line) or re.search(rf"\bafternotok:{number}(?!\d)", other_job.dependency)
-    if dependency is None or other.work_dir != own.job.work_dir:
+    number = own.job.id.partition("_")[0].partition("+")[0]
+    clauses = " ".join([*_DEPENDENCY.findall(successor.submit_line), other_job.dependency])
+    awaited = {job_id.partition("_")[0].partition("+")[0] for ids in _IF_FAILED.findall(clauses) for job_id in ids.split(":")}
+    if number not in awaited or successor.work_dir != own.job.work_dir:
         return False
-    own_programs = {program.name for program in own.programs}
-    return bool(own_programs & {program.name for program in programs_of(other)})
+    return bool({program.name for program in own.programs} & {program.name for program in programs_of(successor)})
 
 
 def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, *, now: datetime) -> Job | None:
