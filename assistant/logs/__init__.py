@@ -7,5 +7,5 @@ Read in this order:
   `combined` (all of them as one text)
 - what the lines say: `scan` and `covering` (signatures and filters), `templates` (lines that no filter knows, by task),
   `compress` (for people and models), `passes` (for the log browser)
-- numbers and progress: `plain_metrics`, `metrics`, `spikes`, `phases`
+- numbers and progress: `plain_metrics` on `named_numbers`, `json_records` and `step_places`; `metrics`, `spikes`, `phases`
 """

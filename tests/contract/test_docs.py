@@ -102,9 +102,10 @@ RECOVER = ["recover", *(f"recover/{name}" for name in ("checkpoints", "collectiv
 
 
 EDGES = (
-    "agent cli config demo evaluation gate llm policy records redact rules schedulers store training transports tui watch".split()
+    "agent cli config demo evaluation gate llm logs policy records redact rules schedulers store training transports tui "
+    "watch".split()
 )
-INNER = "cli/measure training/checkpoints tui/logs tui/screens tui/widgets".split()
+INNER = "cli/measure diagnose/advice training/checkpoints tui/logs tui/screens tui/widgets".split()
 
 
 @pytest.mark.parametrize("folder", ["engine", "engine/evidence", "engine/outcomes", *RECOVER, *EDGES, *INNER])

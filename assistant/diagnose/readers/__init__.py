@@ -1,6 +1,7 @@
 """Readers of a job's files: pure functions from lines of text to what they say. They judge nothing.
 
-Read `streams` first (who wrote a line), then `tracebacks`, `exceptions` and `origin` (what was raised, and where), `kernel` and
+Read `streams` first (who wrote a line), then `tracebacks`, `exceptions` and `origin` (what was raised, and where;
+`native_places` where no traceback of Python says it, `versions_of_python` for which Python a line is written), `kernel` and
 `places` on `node_ranks` (which node), `runs` and `progress` (how far it came). `circumstances`, `expressions` and
 `candidate_lines` look things up in facts that were gathered (`diagnose/facts.py`).
 """
