@@ -398,8 +398,14 @@ while step < 90:
         (FILM, "   20 Epot 0.5", SaveState.UNKNOWN),
         (FILM, "   restart -> ring.A (step 60)", SaveState.SAVED_ELSEWHERE),
         ("print(sum(range(90)))\n", "   20 Epot 0.5", SaveState.NEVER_SAVED),
+        ("import sqlite3\nrings = sqlite3.connect('rings.db')  # resume from its last row\n", "   20 Epot 0.5", SaveState.UNKNOWN),
+        (
+            "import csv, sys\nif '--resume' in sys.argv: pass\ncsv.writer(open('a.csv', 'a')).writerow([1])\n",
+            "x",
+            SaveState.UNKNOWN,
+        ),
     ],
-    ids=["it writes texts and can continue", "its log says so", "it writes nothing"],
+    ids=["it writes texts and can continue", "its log says so", "it writes nothing", "it keeps a database", "it keeps a table"],
 )
 def test_a_program_that_writes_what_it_continues_from_is_never_said_to_save_nothing(
     source: str, line: str, state: SaveState, tmp_path: Path

@@ -278,6 +278,7 @@ _CONTINUES = re.compile(
 )
 """Words of a program that can go on from what an earlier start of it wrote."""
 _WRITES = frozenset("write writelines dumps memmap write_text".split())
+_WRITES_ROWS = _WRITES | frozenset("writerow writerows to_csv to_parquet to_pickle to_hdf savetxt executemany execute".split())
 _NO_FILE = re.compile(r"(?:\w+\.)*(?:wfile|stdout|stderr|json|response|resp|sock\w*|writer)\.(?:write|writelines|dumps)")
 """Calls of such names that write to a client or the log."""
 _SERVES = re.compile(
@@ -333,9 +334,9 @@ def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
 def _writes_what_it_continues(program: JobProgram) -> bool:
     """Tell whether a program writes a file of its own, in any form, and speaks of going on from something."""
     logged = file_uses(program).log_lines
-    calls = [call for call in program.calls if call.method in _WRITES and not _NO_FILE.fullmatch(call.name)]
-    unreached = [call for source in program.sources for call in source.unreached if call.method in _WRITES]
-    writes = any(call not in logged for call in (*calls, *unreached))
+    calls = [call for call in program.calls if call.method in _WRITES_ROWS and not _NO_FILE.fullmatch(call.name)]
+    unreached = [call for source in program.sources for call in source.unreached if call.method in _WRITES_ROWS]
+    writes = any(call not in logged for call in (*calls, *unreached)) or bool(_imported(program) & _STORES)
     return writes and any(_CONTINUES.search(source.text) for source in program.sources)
 
 
@@ -428,7 +429,7 @@ def _is_read_whole(program: JobProgram) -> bool:
     writes = (call for call in program.calls if call.method in _WRITES and not _NO_FILE.fullmatch(call.name))
     if any(call not in logged and not _is_only_announced(program, call) for call in writes):
         return False
-    if file_uses(program).saves or _serves_with_state(program):
+    if file_uses(program).saves or _serves_with_state(program) or _writes_what_it_continues(program):
         return False
     beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
         PurePosixPath(module.path).parent.name for module in program.modules
