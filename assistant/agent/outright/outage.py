@@ -77,13 +77,13 @@ def _last(turn: QuestionTurn) -> str:
     row = watch.value or {}
     if watch.error or not row:
         return ""
-    whole = (
+    last_complete = (
         f"the last pass that got every answer was {time_text(row['last_whole_look'], turn.now)}"
         if row.get("last_whole_look")
         else "no pass that got every answer is recorded"
     )
     look = f"; the last pass without one was {time_text(row['last_look'], turn.now)}" if row.get("last_look") else ""
-    return f" {whole[0].upper()}{whole[1:]}{look} [{watch.number}]."
+    return f" {last_complete[0].upper()}{last_complete[1:]}{look} [{watch.number}]."
 
 
 def since_told(turn: QuestionTurn) -> Iterator[str]:
