@@ -1,0 +1,11 @@
+"""What a cluster's work was: figures from accounting alone, with what was left out and how sure each number is.
+
+Read `figures` (what a report is made of), `statistics` (quantiles and intervals) and `wording` (numbers with units) first. Then as
+rows travel, led by `reading`: `sources` opens a file and knows its form; `sacct_rows`, `sacct_live` and `trace_rows` bring
+the forms into one table; `intake` judges each row and makes the table of jobs; `workload_types` tells the kind of their work;
+`anonymous` takes names out; `job_arrays` holds the jobs for counting. `cluster` makes the report, with `cluster_groups` (its tables
+and plots), `calendar` (weeks and hours of a zone), `references` (five published clusters) and `remarks` (what is unusual). `plots`
+draws SVG, `page` writes HTML, `exports` JSON and CSV.
+
+Nothing but the commands imports this folder, and DuckDB (an extra) only when a report is made.
+"""

@@ -1,0 +1,93 @@
+"""Write a report for programs: JSON of all of it, and a CSV file for each figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from assistant.display import csv_cell, file_stem
+from assistant.reports.figures import Cell, CurvePlot, Figure, FigureTable, HeatPlot, IntervalValue, SharePlot, UsageReport
+
+Rows = list[list[object]]
+
+
+def as_object(report: UsageReport) -> dict[str, Any]:
+    """Return a report as what JSON can say: seconds, shares of 1, GPU hours; a measured number as value, interval and n."""
+    return {
+        "report": report.kind,
+        "title": report.title,
+        "facts": dict(report.facts),
+        "headline": {name: {"unit": unit, **_plain(value)} for name, value, unit in report.headline},
+        "remarks": [{"key": remark.key, "level": remark.level, "text": remark.text} for remark in report.remarks],
+        "figures": {figure.key: {"group": group.key, **_figure(figure)} for group, figure in report.figures()},
+        "left_out": _figure(report.left_out),
+        "sources": list(report.sources),
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    if isinstance(figure, FigureTable):
+        units = {column.key: column.unit for column in figure.columns if column.unit}
+        listed = [{column.key: _value(cell) for column, cell in zip(figure.columns, row, strict=True)} for row in figure.rows]
+        return {"title": figure.title, "units": units, "rows": listed, **({"note": figure.note} if figure.note else {})}
+    head, *rows = rows_of(figure)
+    return {"title": figure.title, "about": figure.about, "columns": head, "points": rows}
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    value = _value(cell)
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _value(cell: Cell) -> Any:
+    if isinstance(cell, IntervalValue):
+        return {"value": cell.value, "low": cell.low, "high": cell.high, "n": cell.n, "small": cell.small}
+    return cell
+
+
+def rows_of(figure: Figure) -> Rows:
+    """Return a figure as a table of plain values, its headings first."""
+    if isinstance(figure, FigureTable):
+        return _table_rows(figure)
+    if isinstance(figure, CurvePlot):
+        body = [[curve.name, curve.n, x, y] for curve in figure.curves for x, y in zip(curve.xs, curve.ys, strict=True)]
+        return [["name", "n", figure.x_unit, figure.y_unit], *body]
+    rows: Rows
+    if isinstance(figure, SharePlot):
+        rows = [["name", "about", *figure.names]]
+        rows += [[row.name, row.about, *(row.parts.get(name) for name in figure.names)] for row in figure.rows]
+    elif isinstance(figure, HeatPlot):
+        rows = [["day", *figure.columns]]
+        rows += [[name, *values] for name, values in zip(figure.rows, figure.values, strict=True)]
+    else:
+        columns = list(zip(*figure.values, strict=True))
+        rows = [["begins", *figure.names], *([label, *values] for label, values in zip(figure.labels, columns, strict=True))]
+    return rows
+
+
+def _table_rows(table: FigureTable) -> Rows:
+    measured = [any(isinstance(row[place], IntervalValue) for row in table.rows) for place in range(len(table.columns))]
+    head: list[object] = []
+    for column, has_interval in zip(table.columns, measured, strict=True):
+        head += [column.key, f"{column.key}_low", f"{column.key}_high", f"{column.key}_n"] if has_interval else [column.key]
+    rows: Rows = [head]
+    for row in table.rows:
+        cells: list[object] = []
+        for cell, has_interval in zip(row, measured, strict=True):
+            if isinstance(cell, IntervalValue):
+                cells += [cell.value, cell.low, cell.high, cell.n]
+            else:
+                cells += [cell, None, None, None] if has_interval else [cell]
+        rows.append(cells)
+    return rows
+
+
+def csv_files(report: UsageReport) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of a CSV file for each figure."""
+    for figure in [*(figure for _, figure in report.figures()), report.left_out]:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([["" if value is None else csv_cell(value) for value in row] for row in rows_of(figure)])
+        yield f"{file_stem(figure.key)}.csv", text.getvalue()

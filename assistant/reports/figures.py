@@ -1,0 +1,180 @@
+"""What a report is made of: tables, plots and remarks, neutral of where they are shown. Pure.
+
+Texts in them may be names that users wrote; whoever shows them escapes them for its destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SMALL_N = 30
+"""Below so many jobs a figure is called small: its interval is wide, and nothing is concluded from it."""
+
+
+class IntervalValue(NamedTuple):
+    """A number with its 95 % interval and the count that it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Jobs behind it."""
+    weight_n: float
+    """Of a share of GPU time: how many equal jobs would say as much; else the same as `n`."""
+
+    @property
+    def small(self) -> bool:
+        """Whether too few jobs stand behind it."""
+        return self.weight_n < SMALL_N
+
+
+Cell = str | int | float | IntervalValue | None
+"""What stands in a table; None where nothing is known."""
+
+
+class TableColumn(NamedTuple):
+    """A column of a table."""
+
+    key: str
+    """As JSON and CSV have it."""
+    title: str
+    unit: str = ""
+    """`s`, `share`, `count`, `GPU h`, `GPUs`, `number`; empty for text."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """A table."""
+
+    key: str
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    marked: str = ""
+    """Text of the first column of the row that is this cluster's own, among those of others."""
+
+
+class PlotCurve(NamedTuple):
+    """One line of a plot."""
+
+    name: str
+    n: int
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePlot:
+    """Lines over one axis."""
+
+    key: str
+    title: str
+    x_title: str
+    x_unit: str
+    """`s` (logarithmic), `GPUs` (logarithmic), `time` (seconds since 1970)."""
+    y_title: str
+    y_unit: str
+    curves: tuple[PlotCurve, ...]
+    about: str
+    """What it shows, for whoever does not see it."""
+
+
+class ShareRow(NamedTuple):
+    """One bar of shares."""
+
+    name: str
+    parts: Mapping[str, float]
+    about: str = ""
+    """Count or year, behind the name."""
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharePlot:
+    """Bars, each of 100 %, divided alike."""
+
+    key: str
+    title: str
+    names: tuple[str, ...]
+    """Of the parts, in order."""
+    rows: tuple[ShareRow, ...]
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlot:
+    """Bars over time, stacked."""
+
+    key: str
+    title: str
+    y_title: str
+    starts: tuple[float, ...]
+    """Where each bar begins, seconds since 1970."""
+    labels: tuple[str, ...]
+    """Of each bar: a date."""
+    names: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    """By name, then by bar."""
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatPlot:
+    """A grid of days and hours."""
+
+    key: str
+    title: str
+    unit: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    about: str
+
+
+Plot = CurvePlot | SharePlot | StackPlot | HeatPlot
+Figure = FigureTable | Plot
+
+
+@dataclass(frozen=True, slots=True)
+class FigureGroup:
+    """Figures on one question."""
+
+    key: str
+    title: str
+    lead: str
+    """One sentence: what it is, of which jobs."""
+    figures: tuple[Figure, ...]
+
+
+class UsageRemark(NamedTuple):
+    """A sentence on what is unusual."""
+
+    key: str
+    text: str
+    level: str = "unusual"
+    """`unusual`, or `note` where too little is known to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """A whole report."""
+
+    kind: str
+    """`cluster`."""
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    """Source, period, zone, version, as names and values."""
+    headline: tuple[tuple[str, Cell, str], ...]
+    """The few numbers that stand first: name, value, unit."""
+    remarks: tuple[UsageRemark, ...]
+    groups: tuple[FigureGroup, ...]
+    left_out: FigureTable
+    sources: tuple[str, ...] = field(default=())
+    """Where the figures of others come from."""
+
+    def figures(self) -> list[tuple[FigureGroup, Figure]]:
+        """Return all figures with their groups, in order."""
+        return [(group, figure) for group in self.groups for figure in group.figures]
