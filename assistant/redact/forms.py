@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from assistant.content.reading import build, read_toml, shipped
-from assistant.redact.values import is_harmless, looks_random
+from assistant.redact.values import is_harmless, looks_random, switches
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,19 @@ def command_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             start, scanned[pattern] = max(match.end(), scanned.get(pattern, 0)), stop
             for value in _compiled(pattern).finditer(text, start, stop):
                 if not is_harmless(value["secret"].strip("\"'")):
-                    yield value.span("secret")
+                    yield _to_quote(text, *value.span("secret"), stop)
+
+
+def _to_quote(text: str, start: int, end: int, stop: int) -> tuple[int, int]:
+    """Return the span of a value that begins behind a quote, with all its words."""
+    quote = text[start - 1 : start]
+    if quote not in ("'", '"') or text[end : end + 1] == quote:
+        return start, end
+    closing = text.find(quote, end, min(stop, start + _LONGEST_QUOTED))
+    return start, closing if closing >= 0 else end
+
+
+_LONGEST_QUOTED = 256
 
 
 def maker_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
@@ -154,8 +166,46 @@ def _prefixed(text: str) -> Iterator[tuple[int, int]]:
         mixed = (
             any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
         )
-        if mixed and looks_random(tail, 24):
+        if mixed and looks_random(tail, 24) and not _DIGEST.search(text, max(match.start() - 24, 0), match.start()):
             yield match.span()
+
+
+_RUN = re.compile(r"(?<![A-Za-z0-9+/=_.-])[A-Za-z0-9+/_-]{32,8192}={0,2}", re.ASCII)
+_DIGEST = re.compile(
+    r"(?:sha\d{1,3}|md5|blake\w{1,3}|digest|fingerprint|integrity|etag|nix|checksum|public[_ -]?key|pubkey|peer|h1"
+    r"|(?:\b|[a-z_ -])id(?:[_-]?\d)?|trace)[\"']?[ \t]{0,4}[:=-][ \t\"']{0,3}\Z",
+    re.IGNORECASE,
+)
+"""What says in front of a random text that it is none to hide: a digest, a public key, the id of a request or version."""
+_OWN_DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake\w{1,3}|nix)-", re.IGNORECASE)
+_LEAST_SHARE, _LONG_PART, _LONG_RUN, _SIGNS_OF_SLASH = 0.45, 32, 40, 12
+"""Changes between kinds of letters per character: random text of base64 has 0.6, names of symbols and runs up to 0.35."""
+
+
+def random_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of long random texts of mixed letters and digits, whatever stands before them.
+
+    Digests and public keys are none. Names of functions, paths and runs change less often between kinds of letters.
+    """
+    for match in _RUN.finditer(text):
+        run = match.group()
+        if run.startswith(("AAAA", "_Z")) or _OWN_DIGEST.match(run) or run.islower() or run.isupper() or not _is_random(run):
+            continue
+        if not _DIGEST.search(text, max(match.start() - 24, 0), match.start()):
+            yield match.span()
+
+
+def _is_random(run: str) -> bool:
+    body = run.rstrip("=")
+    if len(body) >= _LONG_RUN and body.count("/") * _SIGNS_OF_SLASH <= len(body) and _is_mixed(body):
+        return True
+    return any(len(part) >= _LONG_PART and _is_mixed(part) for part in re.split(r"[/_+-]", body))
+
+
+def _is_mixed(text: str) -> bool:
+    head = text[:256]
+    kinds = sum(map(str.isupper, head)), sum(map(str.islower, head)), sum(map(str.isdigit, head))
+    return min(kinds) >= 3 and switches(head) >= _LEAST_SHARE * len(head)
 
 
 _BOUNDARY = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"

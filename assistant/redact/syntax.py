@@ -16,7 +16,7 @@ from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secre
 _QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
 _ANCHOR = re.compile(
     rf"""(?P<name>
-        (?: pass (?:[_-]?(?:words?|wo?r?d|phrases?|code)|wort)? | pwd? | psk | pat
+        (?: pass (?:[_-]?(?:words?|wo?r?d|phrases?|code)|wort)? | psw | pwd? | psk | pat
           | secrets? | signature | sig | sas | session (?:id)? | salt
           | mot[ _-]?de[ _-]?passe | contrasena | senha | wachtwoord | kennwort | kenwoord | passord | salasana
           | token | totp | otp | auth (?:tok\b | orization | entication)? | api[_-]?keys? | keys?
@@ -25,18 +25,20 @@ _ANCHOR = re.compile(
           |default|secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
       )
       (?P<close>{_QUOTE})? \]?
-      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
-        | (?P<field>,?\s{{0,40}}(?:[{{]\s{{0,40}}|-\s)?{_QUOTE}?(?:value|default){_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
+      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | [|│┃║] | %3d | %3a | \.{{3,80}} ) [ \t]{{0,24}})
+        | (?P<field>,?\s{{0,40}}(?:[{{]\s{{0,40}}|-\s)?{_QUOTE}?(?:value|default){_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}}
+            | </(?:name|key|property|param)>\s{{0,40}}<(?:value|string|val)>
+            | [ \t]{{0,4}}\n[^\n]{{0,160}}\binput_value=)
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
         | (?P<call>\([ \t]{{0,8}}(?:\w{{1,20}}=["'][^"'\n]{{0,64}}["'],[ ]?)?(?:\w{{1,20}}=)?(?=[bru]?["']))
         | (?P<element>>)
-        | (?P<space>[ \t]{{1,40}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
-        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
+        | (?P<space>[ \t]{{1,40}} (?:(?:is[ ]set[ ]to|set[ ]to|to[ ]value|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
+        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} (?::(?!:)|=)[ \t]{{0,8}})
       )""",
     re.VERBOSE,
 )
 """On the text in small letters."""
-_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
+_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}(?::(?!:)|=)[ \t]{0,8}")
 _OPENING = re.compile(
     r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE
 )
@@ -58,6 +60,39 @@ _SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:u
 _NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
 _ENDS_ENTRY = re.compile(r"\S{1,256}[ \t]{0,16}(?:\r?\n|\Z|\b(?:machine|login|account|macdef|port)\b|\\\\|[\"'#])", re.IGNORECASE)
 """The value of `.netrc` ends its line or stands before the next word of the file."""
+_DULL_PASS = re.compile(
+    r"\b(?:first|second|third|forward|backward|single|last|final|next|each|every|per|one|two|\w{1,20}(?:ing|ion))[ \t]\Z",
+    re.IGNORECASE,
+)
+_PIECE = re.compile(r"[bru]?[\"'](?:##|▁|Ġ|</?w>)")
+_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,4}[\w.+-]{0,24}(?:\s|\Z|[\"',;)])", re.ASCII)
+_SETTING = re.compile(r"[a-z_]{2,24}=")
+_CALL_SITE = re.compile(r":?[\w<>]{1,48}:\d{1,6}\b")
+_OF_KERNEL = re.compile(r"/api/kernels/[\w-]{1,64}/channels\?\Z")
+_LIBRARY = re.compile(r"lib(?:secret|cred|auth|pwd?)\w{0,8}(?:-[\w.]{1,8}){0,4}", re.IGNORECASE)
+_FINGERPRINT = re.compile(r"[\"']?[0-9A-F]{40}(?![0-9A-Za-z])")
+_MESSAGE = re.compile(r":?[ \t]{0,4}[A-Z][a-z]{2,20}(?:[ \t][a-z]{1,20}){2}")
+"""What a program or a logger says behind its own name: `passwd: Authentication token manipulation error`."""
+
+
+def _names_no_secret(text: str, match: re.Match[str], name: str, outside: str) -> bool:
+    """Tell whether a name is that of a pass of a compiler, a library, a program or a logger that speaks, or of a public key."""
+    lowered = name.lower()
+    if match.lastgroup == "pair" and text.startswith("==", match.end() - 2) and _VERSION.match(text, match.end()):
+        return True  # `pyjwt==2.3.9`
+    if _OF_KERNEL.search(outside) or (lowered.endswith("auth") and _SETTING.match(text, match.end())):
+        return True
+    if lowered == "pass" and _DULL_PASS.search(outside):
+        return True
+    if _LIBRARY.fullmatch(name):
+        return True
+    if lowered.endswith("gpg_key") and _FINGERPRINT.match(text, match.end()):
+        return True
+    speaks = match.lastgroup == "pair" and (lowered == "passwd" or "." in name)
+    return speaks and (_MESSAGE.match(text, match.end()) or _CALL_SITE.match(text, match.end())) is not None
+
+
+_ARN = re.compile(r"arn:[\w-]{0,16}:secretsmanager:[\w-]{0,24}:\d{0,12}:\Z")
 _LABEL = re.compile(r"(?:^|[^A-Za-z])(?:id|env|prefix|hash)\Z", re.IGNORECASE)
 _QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
 _QUERY_VALUE = re.compile(r"[^\s&\"'<>#;]{6,2048}")
@@ -91,6 +126,35 @@ def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             continue
         yield span
         position = max(span[1], match.end("name"))
+        if changed := _new_value(text, position):
+            yield changed
+            position = changed[1]
+
+
+def _new_value(text: str, position: int) -> tuple[int, int] | None:
+    """Return what a secret is changed to: `password = "old" -> "new"`."""
+    arrow = _CHANGE.match(text, position)
+    return _value(text, arrow.end(), Strength.STRONG, closed=False, pair=False) if arrow else None
+
+
+_CHANGE = re.compile(r"[ \t]{0,8}(?:->|=>|→|⇒)[ \t]{0,8}")
+
+
+def next_line_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of values that stand on the lines below their name, and of no others."""
+    position = 0
+    while match := _ANCHOR.search(lowered, position):
+        position = match.end("name")
+        if match.lastgroup == "field" or (match.lastgroup == "pair" and _AT_LINE_END.match(text, match.end())):
+            span = _span(text, match)
+            if span is None:
+                continue
+            if text.find("\n", match.end("name"), span[1]) >= 0:
+                yield span
+            position = max(span[1], position)
+
+
+_AT_LINE_END = re.compile(r"[\"']?[ \t\r]{0,8}\n|[|>!&]")
 
 
 class _NameLimits:
@@ -151,19 +215,30 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         return _query_value(text, match.end())
     if kind == "space" and name.startswith("$"):
         return None  # `-B $PWD docker://image`: a variable is used
+    if _names_no_secret(text, match, name, outside):
+        return None
+    if outside.endswith(":") and _ARN.search(outside):
+        return None  # the name of a secret at its keeper
     if strength is Strength.NONE or outside.endswith("${") or (strength is Strength.WEAK and _is_dull(outside)):
         return None
     if strength is Strength.PASSWORD and _LABEL.search(name):
         strength = Strength.STRONG  # `password id: 49407`
     place_strength = _strength_here(text, match, name, before, strength)
     span = (
-        _value(text, match.end(), place_strength, closed=match["close"] is not None, pair=kind == "pair")
+        _value(text, match.end(), place_strength, closed=match["close"] is not None, pair=kind in ("pair", "field"))
         if place_strength
         else None
     )
+    if span is not None and kind == "pair" and (words := _MORE_WORDS.match(text, span[1])) and _OF_WORDS.search(name):
+        return span[0], words.end()
     if span is None and kind == "space" and (distant := _FAR.match(text, match.end("name"))):
         return _value(text, distant.end(), strength, closed=False, pair=False) if _far_strength(text, distant, strength) else None
     return span
+
+
+_OF_WORDS = re.compile(r"(?:phrase|mnemonic)s?\Z", re.IGNORECASE)
+_MORE_WORDS = re.compile(r"(?:[ \t]{1,4}[A-Za-z0-9]{1,24}){1,24}[ \t\r]{0,8}(?=\n|\Z)", re.ASCII)
+"""The other words of a passphrase without quotes, to the end of its line."""
 
 
 def _strength_here(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
@@ -177,6 +252,8 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
     if kind == "call":  # `set_token('...')`, and not `get_token('name')`
         value = _BARE.match(text, text.find(text[match.end()].strip("bru") or text[match.end() + 1], match.end()) + 1)
         return strength if strength >= Strength.MEDIUM and value and looks_random(value.group(), 12) else Strength.NONE
+    if kind == "item" and _PIECE.match(text, match.end()):
+        return Strength.NONE  # `'secret', '##ary'`: pieces of words
     if kind == "item":
         return strength if match["close"] and strength >= Strength.MEDIUM else Strength.NONE
     if kind == "field":
@@ -192,8 +269,13 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
 
 
 def _is_dull(outside: str) -> bool:
-    """Tell whether the word before `key` says that it is a key of a table: `fx_graph key=`, `cache key `."""
-    return outside.endswith((" ", "\t")) and is_dull_key(outside[-40:].strip().rpartition(" ")[2])
+    """Tell whether the words before `key` say that it is one of a table: `fx_graph key=`, `cache hit for key `, `RSA key 0F3A`."""
+    if not outside.endswith((" ", "\t")):
+        return False
+    return is_dull_key(outside[-40:].strip().rpartition(" ")[2]) or _OF_CACHE.search(outside[-48:]) is not None
+
+
+_OF_CACHE = re.compile(r"\bcach(?:e|ed|ing)\b|\b(?:using|with|made by) (?:rsa|dsa|eddsa|ecdsa)[ \t]\Z", re.IGNORECASE)
 
 
 def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Strength:
@@ -247,7 +329,7 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
     opening = _OPENING.match(text, start)
     if opening:
         return _quoted(text, opening, strength)
-    if pair and start < len(text) and text[start] in "\r\n|>":
+    if pair and start < len(text) and (text[start] in "\r\n|>" or (text[start] in "!&" and _BLOCK_HEAD.match(text, start))):
         return _on_next_line(text, start, strength)
     scheme = _SCHEME.match(text, start)
     value = _BARE.match(text, scheme.end() if scheme else start)
@@ -280,10 +362,10 @@ def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tup
         return None
     start, quote = opening.end(), opening["quote"]
     limit = min(start + _LONGEST_VALUE, len(text))
-    end = text.find(quote, start, limit)
-    while end > start and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end] != "\\\\":
-        end = text.find(quote, end + 1, limit)
+    end = _closing_quote(text, start, quote, limit)
     line = text.find("\n", start, limit)
+    if 0 <= line < end and len(quote) == 1 and not text[start:line].strip():
+        return _on_next_line(text, line, strength)  # YAML: the value begins on the line below its quote
     if end < 0 or (0 <= line < end and len(quote) < 3):
         bare = _BARE.match(text, start)  # no closing quote: it was cut off
         end = bare.end() if bare else start
@@ -295,10 +377,38 @@ def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tup
         return (start + scheme.end(), end) if inner and not is_harmless(inner) else None
     if value == "[redacted]" or not is_secret_value(value, strength):
         return None
-    return opening.start(), end + len(quote)
+    return opening.start(), min(end + len(quote), limit)
+
+
+def _closing_quote(text: str, start: int, quote: str, limit: int) -> int:
+    r"""Return where the quote stands that ends a value, -1 where none does.
+
+    A quote in JSON that stands in a string of JSON is written with n = 0, 1, 3 or 7 backslashes; one that is part of the value has
+    2n + 1, a backslash of the value 2(n + 1). So the backslashes before the closing quote leave n when divided by 2(n + 1).
+    """
+    depth = len(quote) - 1
+    if quote != "\\" * depth + quote[-1] or quote[-1] not in _QUOTES_OF_JSON:
+        return text.find(quote, start, limit)  # three quotes, or written as an entity
+    end = text.find(quote[-1], start, limit)
+    while end >= 0:
+        run = end - len(text[max(start, end - _MOST_BACKSLASHES) : end].rstrip("\\")) - max(start, end - _MOST_BACKSLASHES)
+        closes = run % (2 * depth + 2) == depth
+        # `\\"` may also be one quote of the value, written by another program; behind a closing one no word goes on
+        if closes and not (run > depth and text[end + 1 : end + 2].isalnum()):
+            return end - depth
+        if run < depth and not closes:
+            return end - run  # the quote of the string around it: the value was cut off
+        end = text.find(quote[-1], end + 1, limit)
+    return -1
+
+
+_QUOTES_OF_JSON = "\"'`"
+_MOST_BACKSLASHES = 64
 
 
 def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
+    if strength >= Strength.MEDIUM and (block := _scalar_block(text, start, strength)):
+        return block
     following = _LINE_END.match(text, start)
     if following is None or strength < Strength.STRONG:
         return None
@@ -310,6 +420,57 @@ def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] 
     if value.endswith((":", ",")) or "=" in bare.rstrip("=") or not is_secret_value(bare, strength):
         return None
     return following.span("value") if deeper or any(sign.isdigit() for sign in bare) or looks_random(bare, 8) else None
+
+
+def _scalar_block(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
+    """Return the lines of a block of YAML (`password: |`): they stand deeper than their name, behind the same marks of a log."""
+    head = _BLOCK_HEAD.match(text, start)
+    if head is None:
+        return None
+    line = max(text.rfind("\n", max(start - _LONGEST_HEAD, 0), start) + 1, start - _LONGEST_HEAD)
+    name = _NAME_AT_END.search(text, line, start)
+    if name is None:
+        return None
+    mark = text[line : name.start()]
+    begin = end = 0
+    position = head.end()
+    for _ in range(_MOST_ROWS):
+        stop = _line_end(text, position)
+        row = text[position:stop]
+        inner = row[len(mark) :]
+        if row.strip() and not (_like_mark(row[: len(mark)], mark) and inner[:1] in (" ", "\t") and inner.strip()):
+            if _like_mark(row, mark):
+                row = ""  # an empty line behind the marks
+            else:
+                break
+        if row.strip():
+            begin, end = begin or position + len(row) - len(inner.lstrip()), stop
+        position = stop + 1
+        if position > min(len(text), head.end() + _LONGEST_BLOCK):
+            break
+    value = text[begin:end].strip()
+    if not value or value.startswith("[redacted]"):
+        return None
+    first = value.split("\n", 1)[0].strip()
+    if strength is Strength.PASSWORD or is_secret_value(first, strength) or any(map(_is_random_row, value.split("\n"))):
+        return begin, end
+    return None
+
+
+def _is_random_row(row: str) -> bool:
+    return looks_random(row, 16)
+
+
+def _like_mark(row: str, mark: str) -> bool:
+    """Tell whether a row begins as another does, but for its digits and the dash of a list."""
+    return row.translate(_MARK_SIGNS).rstrip() == mark.translate(_MARK_SIGNS).rstrip()
+
+
+_MARK_SIGNS = {**{ord(digit): "0" for digit in "123456789"}, ord("-"): " "}
+_BLOCK_HEAD = re.compile(r"(?:[!&][\w!.-]{0,40}[ \t]{1,8}){0,2}[|>][-+0-9]{0,2}[ \t]{0,8}(?:#[^\n]{0,200})?\r?\n", re.ASCII)
+_NAME_AT_END = re.compile(r"[\"']?[A-Za-z_][\w.-]{0,63}[\"']?[ \t]{0,8}:[ \t]{0,8}\Z", re.ASCII)
+_LONGEST_HEAD, _MOST_ROWS, _LONGEST_BLOCK = 256, 32, 2_048
+"""Characters of a line up to its value, and lines and characters of a block, that are looked at."""
 
 
 def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:

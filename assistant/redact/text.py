@@ -12,13 +12,16 @@ import hmac
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assistant.redact.forms import command_spans, maker_spans, token_spans
-from assistant.redact.syntax import assignment_spans, names_option, names_secret
+from assistant.redact.forms import command_spans, maker_spans, random_spans, token_spans
+from assistant.redact.neighbours import code_spans, in_whole_text, input_spans, sentence_spans, without_escapes, wrapped_spans
+from assistant.redact.prompts import prompt_spans
+from assistant.redact.syntax import assignment_spans, names_option, names_secret, next_line_spans
+from assistant.redact.tables import column_spans, hung_spans
 
-__all__ = ["MASK", "Mask", "block_spans", "redact", "redact_value", "secret_spans", "url_spans"]
+__all__ = ["MASK", "Mask", "block_spans", "redact", "redact_lines", "redact_value", "secret_spans", "url_spans"]
 
 MASK = "[redacted]"
 
@@ -36,6 +39,36 @@ def redact(text: str) -> str:
     return text
 
 
+def redact_lines(texts: Sequence[str]) -> list[str]:
+    """Return lines that follow one another without their secrets, also of those that only their neighbours tell: keys, YAML.
+
+    Each is redacted by itself, too, so a line is what `redact` makes of it, or less.
+    """
+    if len(texts) < _FEWEST:
+        return [redact(text) for text in texts]
+    joined = "\n".join(texts)
+    spans = _merged(_whole_spans(joined, _neighbour_spans))
+    lines: list[str] = []
+    place = start = 0
+    for text in texts:
+        end = start + len(text)
+        while place < len(spans) and spans[place][1] <= start:
+            place += 1
+        inside: list[tuple[int, int]] = []
+        following = place
+        while following < len(spans) and spans[following][0] < end:
+            first, last = max(spans[following][0], start) - start, min(spans[following][1], end) - start
+            inside += [(first, last)] if first < last and text[first:last].strip() and text[first:last] != MASK else []
+            following += 1
+        lines.append(redact(_replaced(text, inside) if inside else text))
+        start = end + 1
+    return lines
+
+
+_FEWEST = 2
+"""Lines from which on one has a neighbour."""
+
+
 def secret_spans(text: str) -> list[tuple[int, int]]:
     """Return (start, end) of every secret in a text, ascending and not overlapping.
 
@@ -43,6 +76,34 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
     """
     if len(text) < _SHORTEST or (len(text) < _SHORTEST_TOKEN and text.isalnum()):
         return []
+    spans = _whole_spans(text, _spans)
+    return _merged(span for span in spans if text[span[0] : span[1]] != MASK)
+
+
+def _whole_spans(text: str, spans_of: Callable[[str], list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Return what a function finds in a text without the escape sequences that colour it, as places of the whole text."""
+    if "\x1b" not in text:
+        return spans_of(text)
+    plain, place_of = without_escapes(text)
+    return in_whole_text(spans_of(plain), place_of)
+
+
+def _neighbour_spans(text: str) -> list[tuple[int, int]]:
+    """Return the secrets of a text of several lines that a line alone does not tell."""
+    lowered = _lowered(text)
+    return [
+        *block_spans(text, lowered),
+        *next_line_spans(text, lowered),
+        *wrapped_spans(text, _spans),
+        *input_spans(text),
+        *code_spans(text, lowered),
+        *sentence_spans(text, lowered, below=True),
+        *column_spans(text, lowered),
+        *hung_spans(text),
+    ]
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
     lowered = _lowered(text)
     spans = [
         *block_spans(text, lowered),
@@ -51,8 +112,14 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
         *token_spans(text),
         *command_spans(text, lowered),
         *maker_spans(text, lowered),
+        *prompt_spans(text, lowered),
+        *random_spans(text),
+        *sentence_spans(text, lowered),
+        *input_spans(text),
     ]
-    return _merged(span for span in spans if text[span[0] : span[1]] != MASK)
+    if "\n" in text:
+        spans += [*wrapped_spans(text, _spans), *code_spans(text, lowered), *column_spans(text, lowered), *hung_spans(text)]
+    return sorted(spans, key=lambda span: span[1])
 
 
 _SHORTEST = 6
@@ -99,6 +166,17 @@ def _redacted_items(value: Sequence[Any]) -> list[Any]:
         before = value[position - 1] if position else None
         is_secret = isinstance(item, str) and bool(item) and isinstance(before, str) and names_option(before, item)
         items.append(MASK if is_secret else redact_value(item))
+    return _redacted_by_neighbours(value, items)
+
+
+def _redacted_by_neighbours(value: Sequence[Any], items: list[Any]) -> list[Any]:
+    """Return the items of a list, of texts that are lines of one log without what only their neighbours tell to be a secret."""
+    if len(items) >= _FEWEST and all(isinstance(item, str) for item in value):
+        by_neighbours = redact_lines(value)
+        return [item if item == MASK else line for item, line in zip(items, by_neighbours, strict=True)]
+    if len(items) >= _FEWEST and all(isinstance(item, Mapping) and isinstance(item.get("text"), str) for item in value):
+        by_neighbours = redact_lines([item["text"] for item in value])
+        return [{**item, "text": line} for item, line in zip(items, by_neighbours, strict=True)]
     return items
 
 
@@ -134,10 +212,20 @@ def _lowered(text: str) -> str:
 
 # Find secrets in addresses: `scheme://user:password@host`, also with `@`, `/` or `:` in the password; also without a scheme.
 
-_AUTHORITY = re.compile(r"://(?P<user>[^\s@'\"<>`]{0,512})@", re.ASCII)
+_SIGN = r"(?:[^\s@'\"<>`]|(?<=\w)['<>`](?=\w))"
+"""Of a password; quotes and brackets only within a word, where no text around the address ends."""
+_AUTHORITY = re.compile(rf"://(?P<user>{_SIGN}{{0,512}})@", re.ASCII)
 """From the scheme to the first `@`; `/` in between is allowed only behind a colon, see `url_spans`."""
 _MORE = re.compile(r"[^\s/@'\"<>`?#]{0,256}@(?=[\w.\[-])", re.ASCII)
 """A further part of a password that holds `@` itself."""
+_MORE_WITH_PATH = re.compile(rf"(?:(?!://){_SIGN}){{0,256}}@(?=[\w.\[@-])", re.ASCII)
+"""The same, where the signs of a path are in it, too."""
+_HOST = re.compile(
+    r"(?:[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}\.[A-Za-z][\w-]{1,62}|\d{1,3}(?:\.\d{1,3}){3}|localhost|\[[0-9a-fA-F:]{2,40}\]"
+    r"|[\w.-]{1,253}(?=:\d{1,5}(?!\w)))(?::\d{1,5})?(?![\w:@-])",
+    re.ASCII,
+)
+"""What can be nothing but a host: a name with a dot, an address, whatever has a port. A word alone may be part of a password."""
 _PORT = re.compile(r":\d{1,5}(?:[/?#]|\Z)")
 _PATH_SIGN = re.compile(r"[/?#]")
 _PLAIN_USERS = frozenset({"git", "ec2-user", "ubuntu", "root", "hg", "svn"})
@@ -163,11 +251,25 @@ def url_spans(text: str) -> Iterator[tuple[int, int]]:
             continue
         while more := _MORE.match(text, position):
             position = more.end()
+        position = _behind_password(text, position) if ":" in user or user not in _PLAIN_USERS else position
         if ":" in user or user not in _PLAIN_USERS:
             yield match.start("user"), position - 1
     for pattern in (_BARE, _ORACLE):
         for match in pattern.finditer(text):
             yield match.span("password")
+
+
+def _behind_password(text: str, position: int) -> int:
+    """Return where the host begins that stands behind a password with `@`, `/`, `#` or `?` in it; `position` is behind an `@`."""
+    for _ in range(_MOST_SIGNS):
+        if _HOST.match(text, position) or not (more := _MORE_WITH_PATH.match(text, position)):
+            break
+        position = more.end()
+    return position
+
+
+_MOST_SIGNS = 16
+"""Signs `@` of one password."""
 
 
 def _is_path(user: str) -> bool:
@@ -210,7 +312,7 @@ _ESCAPED = re.compile(r"(?:[A-Za-z0-9+/=]{0,100}(?:\\{1,8}[nr])?){0,400}")
 
 def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of keys, from the first to the last line."""
-    yield from (match.span() for match in _ALONE.finditer(text))
+    yield from _rows_of_keys(text)
     if "kind: secret" in lowered:
         for block in _KUBERNETES.finditer(text):
             yield from (entry.span("value") for entry in _ENTRY.finditer(text, block.start("lines"), block.end("lines")))
@@ -229,6 +331,34 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         yield begin.start(), last
     yield from ((_before(text, start), end) for start, end in ends if start >= last or _tail_alone(text, start))
     yield from _putty_spans(text)
+
+
+def _rows_of_keys(text: str) -> Iterator[tuple[int, int]]:
+    """Yield full rows out of the middle of a key, and the shorter one that follows, behind the same marks of a launcher."""
+    for match in _ALONE.finditer(text):
+        yield match.span()
+        mark_start = text.rfind("\n", max(match.start() - _LONGEST_MARK, 0), match.start()) + 1
+        start, mark = match.end(), text[max(mark_start, match.start() - _LONGEST_MARK) : match.start()]
+        for pattern in (_LAST_ROW, _CHECKSUM):
+            newline = text.find("\n", start, start + 8)
+            row = pattern.match(text, newline + 1 + len(mark)) if newline >= 0 else None
+            if row is None or _without_digits(text[newline + 1 : newline + 1 + len(mark)]) != _without_digits(mark):
+                continue
+            yield row.span("row")
+            start = row.end("row")
+
+
+def _without_digits(mark: str) -> str:
+    return mark.translate(_NO_DIGITS)
+
+
+_NO_DIGITS = {ord(digit): "0" for digit in "123456789"}
+_LONGEST_MARK = 200
+_ROW_END = r"(?=[ \t\r\"',]{0,4}(?:\n|\Z))"
+_LAST_ROW = re.compile(
+    rf"(?P<row>(?:[A-Za-z0-9+/]{{16,76}}|(?=[A-Za-z+/]{{0,16}}[0-9+/=])[A-Za-z0-9+/]{{2,16}})={{0,2}}){_ROW_END}"
+)
+_CHECKSUM = re.compile(rf"(?P<row>=[A-Za-z0-9+/]{{4}}){_ROW_END}")
 
 
 def _tail_alone(text: str, end: int) -> bool:
@@ -253,6 +383,9 @@ def _before(text: str, position: int) -> int:
     start = position
     while start > 0 and position - start < _LONGEST and _is_escape_or_base64(text[start - 1]):
         start -= 1
+    mark_start = text.rfind("\n", max(start - _LONGEST_MARK, 0), start) + 1
+    if start == position and mark_start > 0 and "-----" not in text[mark_start:start]:
+        start = mark_start  # what a launcher puts before the last line
     while start > 0 and text[start - 1] == "\n" and position - start < _LONGEST:
         begin = text.rfind("\n", max(start - 1 - 300, 0), start - 1) + 1
         if not _BODY.fullmatch(text[begin : start - 1]):

@@ -6,7 +6,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
-__all__ = ["Strength", "is_dull_key", "is_harmless", "is_secret_value", "looks_random", "strength_of"]
+__all__ = ["Strength", "is_dull_key", "is_harmless", "is_secret_value", "looks_random", "strength_of", "switches"]
 
 
 class Strength(IntEnum):
@@ -26,7 +26,7 @@ class Strength(IntEnum):
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORDS = (
-    *("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwrd", "passw"),
+    *("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwrd", "passw", "psw"),
     *("passwort", "kennwort", "motdepasse", "contrasena", "senha", "wachtwoord", "passord", "salasana"),
 )
 _STRONG = (
@@ -76,9 +76,10 @@ _KEY_OF_SECRETS = frozenset(
 )
 """Words before `key` that make it a secret; `_DULL_KEYS` come first."""
 _DULL_KEYS = frozenset(
-    "graph primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map "
+    "graph fingerprint digest checksum primary foreign sort cache partition state missing unexpected dict hash row index group "
+    "join lookup map "
     "config metric sample "
-    "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field "
+    "public kernel dataset object bucket tensor layer param parameter weight query value attention kv q k v record field "
     "column hot store "
     "pub answer label image text input output feature idempotency dedup order natural composite unique shard env".split()
 )
@@ -223,6 +224,7 @@ _PROSE = frozenset(
     "there this to true false type undefined unknown unset unsupported updated use used user using valid validated "
     "validation value "
     "verified verification was were will with without wrong yes your you auto default defaults basic bearer digest negotiate "
+    "pour für para voor por "
     "kerberos gssapi ldap oauth oauth2 password passwd token secret key login local optional denied info warn warning debug "
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
 )
@@ -247,16 +249,18 @@ def is_secret_value(value: str, strength: Strength) -> bool:
     if strength is Strength.STRONG:
         return not _is_prose(value)
     if strength is Strength.MEDIUM:
-        return len(value) >= 6 and _is_mixed(value)
+        return len(value) >= 6 and _is_mixed(value) and not _AMOUNT.fullmatch(value)
     return looks_random(value, 16) and not _UUID.fullmatch(value)
 
 
+_AMOUNT = re.compile(r"\d{1,12}(?:[.,]\d{1,12})?[A-Za-zµ%/]{1,5}[.,;]?")
+"""`65.7s`, `12GiB`."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def is_harmless(value: str) -> bool:
     """Tell whether a value can be no secret: empty, a placeholder, a variable, a path, a call, a type."""
-    if len(value) < 2 or _PLACEHOLDER.fullmatch(value):
+    if len(value) < 2 or _PLACEHOLDER.fullmatch(value) or value.startswith(("[{", "{{", "[]")):
         return True
     if _PATH.fullmatch(value) and not looks_random(value.rpartition("/")[2], 20):
         return True
@@ -286,7 +290,7 @@ def _is_prose(value: str) -> bool:
 def _is_mixed(value: str) -> bool:
     """Tell whether a value has digits among letters, or capitals and small letters in no order of words."""
     if _WORD_LIKE.fullmatch(value):
-        return _switches(value) * 4 >= len(value)
+        return switches(value) * 4 >= len(value)
     return _LETTER.search(value) is not None and _DIGIT.search(value) is not None
 
 
@@ -310,12 +314,12 @@ def looks_random(value: str, least: int) -> bool:
         run = match.group()
         if _HEX.fullmatch(run) and not run.isdigit():
             return True
-        if len(run) >= least and _switches(run[:256]) * 5 >= min(len(run), 256) and len(set(run[:256])) >= min(8, least // 2):
+        if len(run) >= least and switches(run[:256]) * 5 >= min(len(run), 256) and len(set(run[:256])) >= min(8, least // 2):
             return True
     return False
 
 
-def _switches(run: str) -> int:
+def switches(run: str) -> int:
     """Return how often the kind of sign changes: small letter, capital, digit; a capital before small letters is one word."""
     count = 0
     kind = ""
