@@ -21,6 +21,8 @@ NOBODY = 65534
 """The kernel's overflow uid: it owns nothing and is in no group."""
 # glibc's setgroups changes all threads; the system call only the one that makes it
 _SETGROUPS = {"x86_64": 116, "aarch64": 159, "ppc64le": 81, "s390x": 206, "riscv64": 159}
+_MOST_DIGITS = 10
+"""Of the number of an account."""
 _ACCESS_LISTS = ("system.posix_acl_access", "system.nfs4_acl")
 
 
@@ -43,8 +45,9 @@ def account_of(name: str) -> Account | None:
 
 @lru_cache(maxsize=4096)
 def _account_of(name: str) -> Account:
+    number = name.removeprefix("uid ")
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdecimal() and len(name) < 10 else pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(number)) if number.isdecimal() and len(number) < 10 else pwd.getpwnam(name)
     except (KeyError, ValueError, OverflowError):
         return Account(name, NOBODY, NOBODY, ())
     return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)))
@@ -131,6 +134,35 @@ def name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return f"uid {uid}"
+
+
+def both_names(user: str) -> str:
+    """Return an account that a scheduler shows as `NAME(UID)`, the way scontrol writes it.
+
+    Args:
+        user: `trainer`, `2001`, `uid 2001`, or both already.
+
+    Returns:
+        `NAME` alone where this machine knows no number for it, `(UID)` where it knows no name, `()` where nothing is known.
+    """
+    if not user:
+        return "()"
+    if user.endswith(")"):
+        return user
+    number = user.removeprefix("uid ")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
+    try:
+        # asked anew each time: an account that was made meanwhile is known from then on
+        if user == number:
+            return f"{user}({pwd.getpwnam(user).pw_uid})"
+    except (KeyError, ValueError):
+        pass
+    if not is_number:
+        return user
+    try:
+        return f"{pwd.getpwuid(int(number)).pw_name}({int(number)})"
+    except (KeyError, OverflowError):
+        return f"({int(number)})"
 
 
 def may_read(account: Account, path: Path, status: os.stat_result) -> bool:

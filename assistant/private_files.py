@@ -6,6 +6,7 @@ A file that is there already and laxer is closed to others where it is ours; whe
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Sequence
@@ -15,10 +16,20 @@ from typing import IO, Any
 from assistant.errors import ConfigError
 from assistant.way import steps_to
 
-__all__ = ["append_private", "check_own_place", "close_state_folder", "create_private", "open_private", "private_folder"]
+__all__ = [
+    "append_private",
+    "check_own_place",
+    "check_state_folder",
+    "close_state_folder",
+    "create_private",
+    "open_private",
+    "private_folder",
+]
+
+logger = logging.getLogger(__name__)
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
-_OTHERS_MODE = 0o077
+_OTHERS_MODE, _OTHERS_WRITE = 0o077, 0o022
 MOST_TRIES = 20
 """To make a folder that others, who tidy up, remove while it is empty."""
 
@@ -46,21 +57,75 @@ def private_folder(folder: Path) -> Path:
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
 
 
-def close_state_folder(folder: Path) -> None:
-    """Set a state folder that is there and that others may enter to 0700; a missing one is left alone.
+def close_state_folder(folder: Path, store: Path | None = None) -> None:
+    """Set a state folder that is there and that others may enter to 0700, and say so; a missing one is left alone.
+
+    Args:
+        folder: The state folder.
+        store: As for `check_state_folder`.
 
     Raises:
-        ConfigError: It is shared by others (its sticky bit says so), or belongs to somebody else.
+        ConfigError: As for `check_state_folder`.
+    """
+    note = check_state_folder(folder, store)
+    if note:
+        logger.warning("%s; it is closed now", note)
+        _close_to_others(folder, _FOLDER_MODE)
+
+
+def check_state_folder(folder: Path, store: Path | None = None) -> str:
+    """Return how a state folder of ours is open to others, which `close_state_folder` mends; empty where it is not.
+
+    Args:
+        folder: The state folder, which may be missing.
+        store: The store's file. Where it lies in the folder and belongs to the folder's account, root may use both: the account
+            that runs the watch has a store of its own.
+
+    Raises:
+        ConfigError: It is shared by others (its sticky bit says so), belongs to somebody else, or others can replace it.
     """
     try:
+        _check_way(folder, _owners_of_state(folder, store))
         about = folder.stat()
     except FileNotFoundError:
-        return
+        return ""
+    except OSError as error:
+        raise ConfigError(f"state_folder: {error.filename}: cannot be looked at: {error.strerror}") from error
     if about.st_mode & stat.S_ISVTX:
         raise ConfigError(
             f"state_folder: wanted a folder of Nightshift's own, found {folder}, which others share; name a folder inside it"
         )
-    _close_to_others(folder, _FOLDER_MODE)
+    mode = stat.S_IMODE(about.st_mode)
+    if not mode & _OTHERS_MODE:
+        return ""
+    if about.st_uid != os.geteuid():
+        raise _open_to_others(folder, _FOLDER_MODE, about)
+    verb = "write" if mode & _OTHERS_WRITE else "enter"
+    return f"state_folder: others could {verb} {folder} (mode {mode:04o})"
+
+
+def _owners_of_state(folder: Path, store: Path | None) -> set[int]:
+    """Return who may own a state folder: root, this account, and the account whose store lies in it where root looks at that."""
+    own = {0, os.geteuid()}
+    store_status = _looked_at(store) if store is not None and store.parent == folder else None
+    if os.geteuid() == 0 and store_status is not None and stat.S_ISREG(store_status.st_mode):
+        owner = folder.stat().st_uid
+        own |= {owner} if owner == store_status.st_uid else set()
+    return own
+
+
+def _check_way(folder: Path, own: set[int]) -> None:
+    """Raise where a folder, or a folder or link on the way to it, is somebody else's, or others may rename what lies on the way."""
+    target = folder.resolve()
+    for step, status in steps_to(folder):
+        shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode)
+        if status.st_uid not in own or (shared and step != target):
+            raise ConfigError(
+                f"state_folder: wanted a folder that only we can change, found {step} of user {status.st_uid}, mode "
+                f"{stat.S_IMODE(status.st_mode):04o}, on the way to {folder}; chown or chmod it, or name a folder of our own"
+            )
+        if step == target and not stat.S_ISDIR(status.st_mode):
+            raise ConfigError(f"state_folder: {folder} is no folder")
 
 
 def check_own_place(path: Path, companions: Sequence[str] = ()) -> None:
@@ -161,15 +226,19 @@ def append_private(path: Path, mode: str = "a", **options: Any) -> IO[Any]:
     return os.fdopen(open_private(path, os.O_RDWR | os.O_APPEND), mode, **options)
 
 
+def _open_to_others(path: Path, mode: int, about: os.stat_result) -> ConfigError:
+    return ConfigError(
+        f"{path}: wanted a file or folder that only we can open, found mode {stat.S_IMODE(about.st_mode):04o} of user "
+        f"{about.st_uid}; have its owner run: chmod {mode:o} {path}"
+    )
+
+
 def _close_to_others(path: Path, mode: int, descriptor: int | None = None) -> None:
     about = path.stat() if descriptor is None else os.fstat(descriptor)
     if not stat.S_IMODE(about.st_mode) & _OTHERS_MODE:
         return
     if about.st_uid != os.geteuid():
-        raise ConfigError(
-            f"{path}: wanted a file or folder that only we can open, found mode {stat.S_IMODE(about.st_mode):04o} of user "
-            f"{about.st_uid}; have its owner run: chmod {mode:o} {path}"
-        )
+        raise _open_to_others(path, mode, about)
     # what the owner may do stays: a store that was made read-only is not opened for writing
     closed = stat.S_IMODE(about.st_mode) & ~_OTHERS_MODE
     if descriptor is None:

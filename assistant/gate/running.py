@@ -11,11 +11,12 @@ from threading import Lock
 from typing import Any, cast
 
 from assistant.errors import ChangesStopped, CommandRefused, Denied, Fenced, PartlyMade, ToolError, Unavailable
-from assistant.gate.stops import open_if_due, stopped_by
+from assistant.gate.stops import open_if_due, recent_failures, stopped_by
 from assistant.gate.targets import Reach, reach_of, request_of, undo_text
 from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
+from assistant.redact import head_of
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
 from assistant.store import Store
 from assistant.store.calls import PastCall, command_digest
@@ -293,6 +294,7 @@ class CallRunner:
             why_open(self._store),
             reach.racks if reach else {},
             standing.problem,
+            recent_failures(self._store) if request.targets.users else {},
         )
         return decide(request, standing.policy, situation)
 
@@ -342,7 +344,7 @@ class FrozenCommands:
     @property
     def given_text(self) -> str:
         """The commands that were let through, for people, behind a semicolon; empty where none was."""
-        texts = [line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…" for line in self._passed_lines[:FEW_SHOWN]]
+        texts = [head_of(line, MOST_SHOWN, "…") for line in self._passed_lines[:FEW_SHOWN]]
         more = f" and {len(self._passed_lines) - FEW_SHOWN} more" if len(self._passed_lines) > FEW_SHOWN else ""
         return f"; before it: {'; '.join(texts)}{more}" if texts else ""
 

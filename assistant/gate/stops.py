@@ -12,22 +12,24 @@ import getpass
 import logging
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import NightshiftError, UsageError
 from assistant.policy import Breaker, Policy
 from assistant.store import Store
-from assistant.store.standing_decisions import Lately, count_lately, last_period, open_breaker
+from assistant.store.standing_decisions import Lately, count_lately, failures_by_user, last_period, open_breaker
 
 __all__ = [
     "BY",
     "SwitchesLifted",
+    "breaker_count",
     "kill_switch_note",
     "lift_kill_switch",
     "missing_folders",
     "open_if_due",
+    "recent_failures",
     "set_kill_switch",
     "stopped_by",
     "too_much",
@@ -199,10 +201,32 @@ _WORDS = {
 def too_much(lately: Lately, terms: Breaker) -> str:
     """Return why the breaker is to be opened, empty when it is not."""
     for field in dataclasses.fields(Breaker):
-        most, count = getattr(terms, field.name), getattr(lately, field.name)
-        if most is not None and count >= most:
+        most = getattr(terms, field.name)
+        if most is not None and (count := breaker_count(lately, field.name, most)) >= most:
             return f"{count} {_WORDS[field.name]} within an hour; {most} open the breaker"
     return ""
+
+
+def breaker_count(lately: Lately, name: str, most: int) -> int:
+    """Return how many of one kind count for the breaker: of the jobs of one user a third of what opens it, at most.
+
+    So nobody stops the changes for all others by jobs of their own that cannot be restarted.
+
+    Args:
+        lately: What the last hour saw.
+        name: A field of `Breaker`.
+        most: How many open the breaker.
+    """
+    counts = getattr(lately, name)
+    if isinstance(counts, int):
+        return counts
+    return sum(min(count, max(1, most // 3)) if user else count for user, count in counts.items())
+
+
+def recent_failures(store: Store) -> Mapping[str, int]:
+    """Return how many changes for the jobs of each user failed, or brought nothing back, in the last hour and since a reset."""
+    period = last_period(store)
+    return failures_by_user(store, period.until if period is not None else None)
 
 
 def open_if_due(store: Store, policy: Policy) -> bool:

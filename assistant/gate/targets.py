@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.accounts import both_names
 from assistant.errors import NightshiftError, Parked, TargetBusy, ToolError, Unavailable, UsageError
 from assistant.nodeset import expand, fold
 from assistant.policy import Request, Targets
+from assistant.policy.names import job_names
 from assistant.ports import Scheduler, Topology
 from assistant.records import Call, Decision, Node, Verdict, partition_names, run_of
 from assistant.rendering import NEW_JOB, RenderedChange
@@ -48,8 +50,6 @@ JOB_ARGUMENTS = ("job", "jobs")
 """Names that an argument of a changing tool must have for the policy to see what it changes."""
 _RACK = re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+")
 """What a site's features of a node call its rack."""
-_JOB_ID_WITHOUT_TASK = re.compile(r"[^_+]*")
-"""Of the id of an array's task or a heterogeneous job's part: the id of the whole, `12` of `12_3` and of `12+1`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,15 @@ class Reach:
     """Keys of the jobs' runs, as `records.run_of` makes them."""
 
     def counted(self) -> dict[str, Sequence[str]]:
-        """Return what limits, cooldowns and exclusion know it by: nodes and job ids, not the names that jobs share."""
-        return {"nodes": self.targets.nodes, "jobs": self.job_ids, "partitions": self.targets.partitions, "runs": self.runs}
+        """Return what limits, cooldowns, exclusion and the breaker know it by: ids of jobs, not the names they share."""
+        targets = self.targets
+        return {
+            "nodes": targets.nodes,
+            "jobs": self.job_ids,
+            "users": targets.users,
+            "partitions": targets.partitions,
+            "runs": self.runs,
+        }
 
 
 def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
@@ -82,9 +89,9 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
     partitions = [name for node in fleet if node.name in nodes for name in node.partitions]
     partitions += [name for job in jobs for name in partition_names(job.partition)]
     targets = Targets(
-        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _JOB_ID_WITHOUT_TASK.match(job.id)[0], job.name))),  # type: ignore[index]
+        jobs=tuple(dict.fromkeys(name for job in jobs for name in job_names(job))),
         nodes=nodes,
-        users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
+        users=tuple(dict.fromkeys(both_names(job.user) for job in jobs)),
         partitions=tuple(dict.fromkeys(partitions)),
     )
     runs = tuple(dict.fromkeys(run_of(job) for job in jobs))

@@ -1,6 +1,7 @@
 """What may be done: the terms are data, read whole from their files; the decision is a pure function of them and the situation.
 
-Read `terms`, then `loading` (files to terms, and which terms hold now), `brakes` (without which nothing acts) and `decision`.
+Read `terms` and `names` (which jobs, accounts and nodes a name in them stands for), then `loading` (files to terms, and which terms
+hold now), `brakes` (without which nothing acts) and `decision`.
 """
 
 from __future__ import annotations

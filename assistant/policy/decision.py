@@ -77,6 +77,8 @@ class Situation:
     """The rack of each node, where it is known."""
     policy_problem: str = ""
     """Why the policy could not be read whole; empty when it could."""
+    failed_by_user: Mapping[str, int] = field(default_factory=dict)
+    """How many changes for the jobs of each user failed, or brought nothing back, within the last hour."""
 
 
 class _Answer(NamedTuple):
@@ -143,6 +145,9 @@ def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
         return _Answer(Verdict.ASK, f"mode.{mode}", f"mode of {request.kind} is {mode}: a person must say yes")
     if request.by.startswith(_AGENT):
         return _Answer(Verdict.ASK, "agent", "the agent proposes, a person must say yes")
+    in_vain = _in_vain(request, policy, situation)
+    if in_vain:
+        return _Answer(Verdict.ASK, "breaker.user", in_vain)
     cooling = _cooling(request, policy, situation)
     if cooling is not None:
         return _Answer(Verdict.ASK, "cooldown", cooling)
@@ -150,6 +155,18 @@ def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
     if exceeded is not None:
         return _of_shared_cause(request, policy, situation) or _Answer(Verdict.ASK, *exceeded)
     return _Answer(Verdict.ALLOW, "mode.act", f"mode of {request.kind} is act, within all limits")
+
+
+def _in_vain(request: Request, policy: Policy, situation: Situation) -> str:
+    """Return that as many changes for the jobs of one user failed as open the breaker where they are of several; else empty."""
+    most = policy.breaker.failed_actions
+    if most is None:
+        return ""
+    counts = {user: situation.failed_by_user.get(user, 0) for user in request.targets.users}
+    user, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if count < most:
+        return ""
+    return f"{count} changes for jobs of {user} failed or brought nothing back within an hour: a person must say yes"
 
 
 def _of_shared_cause(request: Request, policy: Policy, situation: Situation) -> _Answer | None:

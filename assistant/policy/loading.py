@@ -17,6 +17,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import filter as filter_names
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -242,12 +243,11 @@ def _built(table: Mapping[str, Any], path: Path) -> Policy:
 def _check_kinds(policy: Policy, path: Path) -> None:
     """Raise for an action class that nothing here has: its terms would hold for nothing."""
     known_kinds = _shipped_kinds()
-    named_kinds = [
-        *policy.kind,
-        *(kind for entry in policy.protected for kind in entry.kinds if "*" not in kind and "?" not in kind),
-    ]
-    for kind in named_kinds:
-        if known_kinds and kind not in known_kinds:
+    # a name in a protection may be a glob, the name of a table is none
+    named_kinds = [(kind, kind in known_kinds) for kind in policy.kind]
+    named_kinds += [(kind, bool(filter_names(known_kinds, kind))) for entry in policy.protected for kind in entry.kinds]
+    for kind, is_known in named_kinds:
+        if known_kinds and not is_known:
             near = difflib.get_close_matches(kind, known_kinds, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ContentError(f"{path}: {kind!r} is no action class; {hint}known: {', '.join(known_kinds)}")

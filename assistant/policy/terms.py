@@ -12,22 +12,31 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import UsageError
-from assistant.nodeset import expand
-from assistant.records import Node
+from assistant.accounts import both_names
+from assistant.policy.names import (
+    check_jobs,
+    check_places,
+    check_users,
+    covers_account,
+    covers_job,
+    covers_place,
+    is_exact,
+    is_known,
+    job_names,
+    names_account,
+)
+from assistant.records import Job, Node
 
 __all__ = ["Breaker", "ChangeLimits", "KindTerms", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
-_NAME_PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[[0-9,/!-]*\]|\[|\])+")
-"""A name, glob or set; brackets that are not closed, or hold no numbers, are refused by `nodeset` with what is wrong."""
-
-_SERVICE_PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]{0,252}(?::\d{1,5})?")
+_SERVICE_PATTERN = re.compile(r"(?P<host>(?:[A-Za-z0-9_*-]{1,63}\.){0,126}[A-Za-z0-9_*-]{1,63})(?::(?P<port>[1-9][0-9]{0,4}))?")
+_LARGEST_PORT = 65_535
 
 
 class Mode(StrEnum):
@@ -49,7 +58,7 @@ class Targets:
     """Job ids and names."""
     nodes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    """Whose jobs they are."""
+    """Whose jobs they are, with the number where it is known: `trainer(2001)`."""
     partitions: tuple[str, ...] = ()
     """Partitions of the nodes and jobs."""
 
@@ -145,9 +154,10 @@ class Protected:
 
     why: str
     jobs: tuple[str, ...] = ()
-    """Ids or names."""
+    """Names, or ids as Slurm writes them: of a job, a task, a range of tasks, a component or a step."""
     nodes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    """Names or numbers of accounts."""
     partitions: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("*",)
     """Action classes that it holds for."""
@@ -155,21 +165,22 @@ class Protected:
     def __post_init__(self) -> None:
         if not any((self.jobs, self.nodes, self.users, self.partitions)) or not self.kinds:
             raise ValueError("protected: it protects nothing; name nodes, jobs, users or partitions")
-        _check_nodes(self.nodes)
-        _check_names("partitions", self.partitions)
+        check_places("nodes", self.nodes)
+        check_places("partitions", self.partitions)
+        check_jobs(self.jobs)
+        check_users(self.users)
 
     def covers(self, targets: Targets, kind: str) -> str | None:
         """Return the first target that is protected, None when none is."""
-        if not _matches_any(self.kinds, kind):
+        if not any(fnmatchcase(kind, pattern) for pattern in self.kinds):
             return None
-        for node in targets.nodes:
-            if _in_set(self.nodes, node):
-                return node
-        for patterns, names in ((self.jobs, targets.jobs), (self.users, targets.users), (self.partitions, targets.partitions)):
-            covered = next((name for name in names if _matches_any(patterns, name)), None)
-            if covered is not None:
-                return covered
-        return None
+        checks = (
+            (covers_place, self.nodes, targets.nodes),
+            (covers_job, self.jobs, targets.jobs),
+            (covers_account, self.users, targets.users),
+            (covers_place, self.partitions, targets.partitions),
+        )
+        return next((name for covers, patterns, names in checks for name in names if covers(patterns, name)), None)
 
 
 @dataclass(frozen=True)
@@ -192,8 +203,8 @@ class Window:
     partitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_nodes(self.nodes)
-        _check_names("partitions", self.partitions)
+        check_places("nodes", self.nodes)
+        check_places("partitions", self.partitions)
         once = (self.start is not None, self.end is not None)
         if any(once) == bool(self.days) or (any(once) and not all(once)):
             raise ValueError(f"window {self.name!r} needs either start and end, or days")
@@ -225,8 +236,8 @@ class Window:
         """Whether one of the targets lies in it."""
         if not self.nodes and not self.partitions:
             return True
-        return any(_in_set(self.nodes, node) for node in targets.nodes) or any(
-            _matches_any(self.partitions, p) for p in targets.partitions
+        return any(covers_place(self.nodes, node) for node in targets.nodes) or any(
+            covers_place(self.partitions, name) for name in targets.partitions
         )
 
 
@@ -256,7 +267,8 @@ class Policy:
     def __post_init__(self) -> None:
         _check_share("min_healthy_share", self.min_healthy_share)
         for service in self.services:
-            if not _SERVICE_PATTERN.fullmatch(service):
+            match = _SERVICE_PATTERN.fullmatch(service)
+            if match is None or int(match["port"] or 1) > _LARGEST_PORT:
                 raise ValueError(f"services: {service!r} is no HOST or HOST:PORT; a `*` stands for parts of a name")
         _check_cooldown(self.cooldown_min)
 
@@ -274,22 +286,43 @@ class Policy:
         """Return the mode that holds for an action class."""
         return self.terms(kind).mode or self.mode
 
-    def unmatched(self, fleet: Sequence[Node]) -> list[str]:
-        """Return the names in protections and windows that match nothing of the cluster: mistyped, or padded otherwise.
+    @property
+    def names_exactly(self) -> bool:
+        """Whether a protection or window names something that should be there now, not by a glob."""
+        names = [name for entry in self.protected for name in (*entry.jobs, *entry.users, *entry.nodes, *entry.partitions)]
+        return any(map(is_exact, (*names, *(name for window in self.window for name in (*window.nodes, *window.partitions)))))
+
+    def unmatched(self, fleet: Sequence[Node], jobs: Sequence[Job] | None = None) -> list[str]:
+        """Return the names in protections and windows that match nothing of the cluster now: mistyped, or padded otherwise.
 
         Globs are left out: they are written for what may come. An empty fleet tells nothing.
+
+        Args:
+            fleet: All nodes, as the scheduler shows them.
+            jobs: The jobs that the scheduler shows; None where it was not asked about them.
         """
-        names, partitions = {node.name for node in fleet}, {name for node in fleet for name in node.partitions}
-        parts = [("protected", protected.nodes, protected.partitions) for protected in self.protected]
-        parts += [(f"window {window.name!r}", window.nodes, window.partitions) for window in self.window]
+        nodes, partitions = [node.name for node in fleet], [name for node in fleet for name in node.partitions]
+        places = [("protected", entry.nodes, entry.partitions) for entry in self.protected]
+        places += [(f"window {window.name!r}", window.nodes, window.partitions) for window in self.window]
         lines: list[str] = []
-        for place, nodes, of_partitions in parts:
-            for pattern in filter(_is_exact, nodes):
-                if names and not any(_in_set((pattern,), name) for name in names):
-                    lines.append(f"{place}: no node of the cluster is named {pattern}")
-            for pattern in filter(_is_exact, of_partitions):
-                if partitions and pattern not in partitions:
-                    lines.append(f"{place}: no node of the cluster is in a partition {pattern}")
+        for place, of_nodes, of_partitions in places:
+            for noun, patterns, names_there in (("named", of_nodes, nodes), ("in a partition", of_partitions, partitions)):
+                missing = filter(is_exact, patterns if names_there else ())
+                lines += [
+                    f"{place}: no node of the cluster is {noun} {pattern}"
+                    for pattern in missing
+                    if not any(covers_place((pattern,), name) for name in names_there)
+                ]
+        if jobs is None:
+            return lines
+        names, owners = {name for job in jobs for name in job_names(job)}, {both_names(job.user) for job in jobs}
+        for entry in self.protected:
+            for pattern in filter(is_exact, entry.jobs):
+                if not any(covers_job((pattern,), name) for name in names):
+                    lines.append(f"protected: no job of the scheduler has the id or the name {pattern} now")
+            for pattern in filter(is_exact, entry.users):
+                if not is_known(pattern) and not any(names_account(pattern, owner) for owner in owners):
+                    lines.append(f"protected: neither this machine nor a job of the scheduler has the account {pattern}")
         return lines
 
     @property
@@ -328,44 +361,8 @@ def _canonical(value: Any) -> Any:
     return str(value) if isinstance(value, (Path, StrEnum)) else value
 
 
-def _check_nodes(patterns: Sequence[str]) -> None:
-    _check_names("nodes", patterns)
-    try:
-        for pattern in patterns:
-            _in_set((pattern,), "")
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-
-
-def _is_exact(pattern: str) -> bool:
-    return "*" not in pattern and "?" not in pattern
-
-
-def _check_names(key: str, patterns: Sequence[str]) -> None:
-    """Raise for what cannot be the name of a node or partition, nor a glob or set of such: it would silently match nothing."""
-    for pattern in patterns:
-        if not _NAME_PATTERN.fullmatch(pattern):
-            raise ValueError(
-                f"{key} {pattern!r}: wanted one name, glob or set, as node07, node* or node[001-016], without blanks; "
-                f'several are written as a list: {key} = ["node07", "node09"]'
-            )
-
-
 def _minutes(clock: str) -> int:
     hours, colon, minutes = clock.partition(":")
     if colon and hours.isdigit() and minutes.isdigit() and int(hours) * 60 + int(minutes) <= 24 * 60 and int(minutes) < 60:
         return int(hours) * 60 + int(minutes)
     raise ValueError(f"{clock!r} is no time of day; write it as 22:30")
-
-
-def _matches_any(patterns: Sequence[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _in_set(patterns: Sequence[str], node: str) -> bool:
-    return any(node in _expanded(pattern) if "[" in pattern else fnmatchcase(node, pattern) for pattern in patterns)
-
-
-@cache
-def _expanded(pattern: str) -> frozenset[str]:
-    return frozenset(expand(pattern))

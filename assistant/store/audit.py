@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import StoreError, UsageError
-from assistant.store import migrations
 from assistant.store.connection import Database
 from assistant.store.rows import clean, packed, time_text, unpacked
+from assistant.store.schema import broken_schema
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
@@ -327,7 +327,7 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
     if chain is not None:
         yield chain
     try:
-        yield from _broken_schema(connection)
+        yield from (BrokenRow(0, why) for why in broken_schema(connection))
     except sqlite3.Error as error:
         yield BrokenRow(0, f"the schema cannot be read: {error}")
     if chain is not None:
@@ -457,41 +457,3 @@ def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]
 
 def _key_text(row_key: str) -> str:
     return ", ".join(str(value) for value in json.loads(row_key))
-
-
-def _broken_schema(connection: sqlite3.Connection) -> Iterator[BrokenRow]:
-    """Compare tables, indexes and triggers with those that the program's own migrations make in an empty file."""
-    if migrations.pending(connection) or migrations.unknown(connection):
-        yield BrokenRow(0, "the list of migrations was changed: this version has made others")
-        return
-    # an index that was edited hides rows from those who look by it, though the rows themselves are whole
-    for (problem,) in connection.execute("PRAGMA integrity_check(3)").fetchall():
-        if problem != "ok":
-            yield BrokenRow(0, f"the file is not whole: {problem}")
-    expected = _schema_of_this_version()
-    actual = _schema(connection)
-    for name in sorted(expected.keys() | actual.keys()):
-        if name not in actual:
-            hint = ": the triggers that refuse changes of the audit are gone" if name[0] == "trigger" else ""
-            yield BrokenRow(0, f"{name[0]} {name[1]} is gone{hint}")
-        elif name not in expected:
-            yield BrokenRow(0, f"{name[0]} {name[1]} was added past Nightshift: {actual[name][:200]}")
-        elif expected[name] != actual[name]:
-            yield BrokenRow(0, f"{name[0]} {name[1]} was changed: {actual[name][:200]}")
-
-
-def _schema_of_this_version() -> dict[tuple[str, str], str]:
-    scratch = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        scratch.execute("BEGIN")
-        migrations.make_tables(scratch)
-        return _schema(scratch)
-    finally:
-        scratch.close()
-
-
-def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
-    rows = connection.execute("SELECT type, name, tbl_name, sql FROM main.sqlite_master").fetchall()
-    # what sqlite_utils and SQLite keep for themselves depends on their versions; a trigger on it is nobody's but an intruder's
-    own = [row for row in rows if row[0] == "trigger" or (row[2] != "_sqlite_migrations" and not row[2].startswith("sqlite_"))]
-    return {(row[0], row[1]): f"{row[2]}: {row[3]}" for row in own}

@@ -189,7 +189,7 @@ class CallRows(AuditRows):
         """Keep what came of a call and set its status to `done` or `failed`; a second outcome of the same call is refused.
 
         Args:
-            outcome: What came of it.
+            outcome: What the command returned, or the error it ended with.
             undo: How to take it back, for the audit.
 
         Raises:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-__all__ = ["STEPS", "applied", "apply", "make_tables", "pending", "unknown"]
+__all__ = ["STEPS", "TABLE", "applied", "apply", "broken_list", "broken_list_indexes", "make_tables", "pending", "unknown"]
 
 _SET = "nightshift"
+TABLE = "_sqlite_migrations"
+"""The list of steps that a store has had, which sqlite_utils keeps."""
+_COLUMNS = {"id", "migration_set", "name", "applied_at"}
 
 
 def m0001_incidents(db: Database) -> None:
@@ -331,6 +334,30 @@ def unknown(connection: sqlite3.Connection) -> list[str]:
     """Return steps that a store has had and this version does not know: it is newer than we are."""
     step_names = {step.__name__ for step in STEPS}
     return [name for name in applied(connection) if name not in step_names]
+
+
+def broken_list(connection: sqlite3.Connection) -> str:
+    """Return why the list of steps does not hold those of this version, in order, and nothing else; empty when it does."""
+    columns = {row[1] for row in connection.execute(f"PRAGMA main.table_info({TABLE})")}
+    # older versions of sqlite_utils had no id
+    if columns | {"id"} != _COLUMNS:
+        return f"its columns are {', '.join(sorted(columns))}"
+    rows = [
+        tuple(row)
+        for row in connection.execute(f"SELECT rowid, migration_set, name, typeof(applied_at) FROM {TABLE} ORDER BY rowid")
+    ]
+    expected = [(number, _SET, step.__name__, "text") for number, step in enumerate(STEPS, 1)]
+    if rows == expected:
+        return ""
+    odd_row = next((row for row in rows if row not in expected), None) or next(row for row in expected if row not in rows)
+    return f"row {odd_row[0]} ({odd_row[1]}, {odd_row[2]}) is none of this version's, was changed or is missing"
+
+
+def broken_list_indexes(connection: sqlite3.Connection) -> list[str]:
+    """Return the indexes of the list of steps that sqlite_utils does not make: it makes those of set and name, and of the id."""
+    names = [row[1] for row in connection.execute(f"PRAGMA main.index_list({TABLE})")]
+    of_list = {name: tuple(row[2] for row in connection.execute(f'PRAGMA main.index_info("{name}")')) for name in names}
+    return [name for name, columns in of_list.items() if columns not in (("migration_set", "name"), ("id",))]
 
 
 def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> None:

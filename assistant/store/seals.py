@@ -117,12 +117,13 @@ def _write(path: Path, key: StoreKey) -> None:
 
 UNSEALED_TABLES = frozenset({"audit", "watches", "counts", "cursors", "tellings", "readings", "_sqlite_migrations"})
 """The audit has its chain and migrations are compared with the program's. The others are rewritten by every pass of the watch and
-decide nothing that changes a cluster: heartbeats, counts for Prometheus, positions of readers, notification cooldowns, counters."""
+decide nothing that changes a cluster: heartbeats, counts for Prometheus, positions of readers, notification cooldowns, counters.
+What no check covers stands in docs/audit.md, column by column."""
 UNSEALED_COLUMNS: Mapping[str, frozenset[str]] = {
     "incidents": frozenset({"owner", "lease_until"}),
     "leaders": frozenset({"until"}),
 }
-"""Leases, renewed several times a minute."""
+"""Leases, and whose they are, taken, renewed and given back several times a minute."""
 UNSEALED_ROWS: Mapping[str, str] = {"properties": "name LIKE 'sight:%'"}
 """Remarks of the watch, replaced by every pass."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,7 +18,18 @@ from assistant.records import Category, IncidentState, LearnedRule, RuleKind, Ru
 from assistant.store.audit import AuditRows
 from assistant.store.rows import clean, packed, time_text
 
-__all__ = ["Lately", "Period", "PolicyRows", "RuleRows", "count_lately", "last_period", "open_breaker", "reset_breaker", "why_open"]
+__all__ = [
+    "Lately",
+    "Period",
+    "PolicyRows",
+    "RuleRows",
+    "count_lately",
+    "failures_by_user",
+    "last_period",
+    "open_breaker",
+    "reset_breaker",
+    "why_open",
+]
 
 _BREAKER = "breaker"
 _WINDOW = timedelta(hours=1)
@@ -35,11 +48,15 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """Counts within the last hour and since the last reset that may open the breaker; the fields of `policy.Breaker`."""
+    """Counts within the last hour and since the last reset that may open the breaker.
+
+    Actions are counted by the user whose jobs they are about, empty where they are about no job or those of several users. What a
+    person did at a door is theirs, and counts for none.
+    """
 
     machine_failures: int
-    failed_actions: int
-    refused_actions: int
+    failed_actions: Mapping[str, int]
+    refused_actions: Mapping[str, int]
 
 
 def last_period(store: AuditRows) -> Period | None:
@@ -87,34 +104,57 @@ def count_lately(store: AuditRows, reset: datetime | None) -> Lately:
         store: Its audit is counted.
         reset: When it was reset last.
     """
+    since, first = _since(store, reset)
+    machine_failures = store.row(
+        "SELECT count(DISTINCT audit.incident) FROM audit JOIN incidents ON incidents.id = audit.incident "
+        "WHERE what = 'diagnosis' AND opened >= ? AND EXISTS "
+        "(SELECT 1 FROM diagnoses WHERE diagnoses.incident = audit.incident AND category = ?) AND audit.id > ?",
+        [time_text(since), str(Category.INFRASTRUCTURE), first],
+    )
+    refused = f"{_CHANGES} AND what = 'decision' AND outcome = 'deny' AND (rule LIKE '%hard.%' OR rule = 'min_healthy_share')"
+    return Lately(
+        machine_failures=int(machine_failures[0]) if machine_failures is not None else 0,
+        failed_actions=failures_by_user(store, reset),
+        refused_actions=_by_user(store, refused, [], first),
+    )
+
+
+def failures_by_user(store: AuditRows, reset: datetime | None) -> Mapping[str, int]:
+    """Return how many changes for the jobs of each user failed, or brought nothing back, in the last hour; as `count_lately`."""
+    _, first = _since(store, reset)
+    failed = _by_user(store, f"{_CHANGES} AND what = 'outcome' AND outcome != 'ok'", [], first)
+    in_vain = (
+        "SELECT DISTINCT audit.incident AS key, calls.targets AS targets FROM audit JOIN calls ON calls.incident = audit.incident "
+        "AND calls.kind = 'resubmit' AND calls.status = 'done' WHERE what = 'incident.state' AND outcome = ?"
+    )
+    return failed + _by_user(store, in_vain, [str(IncidentState.ESCALATED)], first)
+
+
+_CHANGES = (
+    "SELECT DISTINCT calls.id AS key, calls.targets AS targets FROM audit JOIN calls ON calls.id = audit.call "
+    "WHERE calls.kind != 'read' AND calls.by NOT LIKE 'cli:%' AND calls.by NOT LIKE 'chat:%'"
+)
+
+
+def _since(store: AuditRows, reset: datetime | None) -> tuple[datetime, int]:
+    """Return from when on is counted, and the last row of the audit before that."""
     since = max(store.clock.now() - _WINDOW, reset) if reset is not None else store.clock.now() - _WINDOW
     before = store.row("SELECT id FROM audit WHERE at < ? ORDER BY id DESC LIMIT 1", [time_text(since)])
-    first = before["id"] if before is not None else 0
+    return since, before["id"] if before is not None else 0
 
-    def count(sql: str, *values: str) -> int:
-        row = store.row(f"{sql} AND audit.id > ?", [*values, first])
-        return int(row[0]) if row is not None else 0
 
-    changes = "SELECT count(DISTINCT call) FROM audit JOIN calls ON calls.id = audit.call WHERE calls.kind != 'read'"
-    failed = count(f"{changes} AND what = 'outcome' AND outcome != 'ok'")
-    in_vain = count(
-        "SELECT count(DISTINCT incident) FROM audit WHERE what = 'incident.state' AND outcome = ? "
-        "AND EXISTS (SELECT 1 FROM calls WHERE calls.incident = audit.incident AND kind = 'resubmit' AND status = 'done')",
-        str(IncidentState.ESCALATED),
-    )
-    return Lately(
-        machine_failures=count(
-            "SELECT count(DISTINCT audit.incident) FROM audit JOIN incidents ON incidents.id = audit.incident "
-            "WHERE what = 'diagnosis' AND opened >= ? AND EXISTS "
-            "(SELECT 1 FROM diagnoses WHERE diagnoses.incident = audit.incident AND category = ?)",
-            time_text(since),
-            str(Category.INFRASTRUCTURE),
-        ),
-        failed_actions=failed + in_vain,
-        refused_actions=count(
-            f"{changes} AND what = 'decision' AND outcome = 'deny' AND (rule LIKE '%hard.%' OR rule = 'min_healthy_share')"
-        ),
-    )
+def _by_user(store: AuditRows, sql: str, values: Sequence[str], first: int) -> Counter[str]:
+    rows = store.rows(f"{sql} AND audit.id > ?", [*values, first])
+    return Counter({row["key"]: _only_user(row["targets"]) for row in rows}.values())
+
+
+def _only_user(targets: str) -> str:
+    """Return whose jobs a call is about, from its targets as the store keeps them; empty for nobody's, or those of several."""
+    try:
+        users: list[object] = list(json.loads(targets).get("users") or ())
+    except (ValueError, AttributeError):
+        return ""
+    return str(users[0]) if len(users) == 1 else ""
 
 
 def _keep(store: AuditRows, period: Period) -> None:

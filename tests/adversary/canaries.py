@@ -63,6 +63,9 @@ def redaction_off() -> Iterator[None]:
         patch("assistant.redact.text.secret_spans", lambda _text: []),
         patch("assistant.redact.text._is_secret", lambda *_: False),
         patch("assistant.redact.text.names_option", lambda *_: False),
+        patch("assistant.redact.text.block_spans", lambda *_: []),
+        patch("assistant.redact.text.next_line_spans", lambda *_: []),
+        patch("assistant.redact.cuts.secret_spans", lambda _text: []),
         patch("assistant.logs.lines.secret_spans", lambda _text: []),
     ):
         yield

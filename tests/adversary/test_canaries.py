@@ -125,6 +125,7 @@ ELSEWHERE: dict[str, str] = {
     "learn": ANSWER,
     "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
     "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
+    "report cluster": "names of users, accounts and partitions alone, redacted and escaped: tests/unit/test_reports_page.py",
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
     **dict.fromkeys(("audit head", "audit anchor", "audit verify", "bench agent", "bench calibration", "bench speed"), NUMBERS),

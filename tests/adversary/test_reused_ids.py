@@ -134,5 +134,5 @@ def test_who_protects_an_array_protects_its_tasks(tmp_path: Path) -> None:
     for own in ("12_3", "12+1", "12_[3-5]"):
         scheduler = SimpleNamespace(nodes=tuple, job=lambda _, own=own: replace(job, id=own))
         targets = reach_of({"job": own}, cast("Scheduler", scheduler)).targets
-        assert Protected("x", jobs=("12",)).covers(targets, "cancel") == "12"
+        assert Protected("x", jobs=("12",)).covers(targets, "cancel") == own
         assert Protected("x", jobs=("1",)).covers(targets, "cancel") is None
