@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,17 +19,19 @@ from typing import Any, NamedTuple, TypeVar
 from assistant.content.reasons import Reason
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.rounds import last_count
 from assistant.diagnose.readers.tracebacks import Episode
 from assistant.diagnose.weighing.external_findings import OF_THE_JOB
 from assistant.display import shorten
 from assistant.logs.compress import compress, ranges
 from assistant.logs.lines import Line
+from assistant.logs.phases import learn_series
 from assistant.logs.prefix import masked, parse
 from assistant.logs.reading import open_log
 from assistant.logs.scan import Scan
 from assistant.logs.templates import Baseline, novelty
 from assistant.records import Action, Citation, Diagnosis, MetricPoint, NodeFinding
-from assistant.redact import redact
+from assistant.redact import ends_of, head_of, line_texts, redact
 
 SCHEMA = 1
 """Raised when a field changes its meaning; new fields do not raise it."""
@@ -41,7 +43,7 @@ def answer(path: str, case: Case, diagnosis: Diagnosis) -> dict[str, Any]:
     Args:
         path: As the person gave it.
         case: What was read; its name stands in for an empty path.
-        diagnosis: What came of it.
+        diagnosis: Of that case.
     """
     return {
         "schema": SCHEMA,
@@ -86,7 +88,7 @@ def answer(path: str, case: Case, diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _cited_line(citation: Citation) -> dict[str, Any]:
-    return {"file": citation.file, "line": citation.line, "text": citation.text[:2000], "rule": citation.rule}
+    return {"file": citation.file, "line": citation.line, "text": head_of(citation.text, 2000), "rule": citation.rule}
 
 
 Value = TypeVar("Value")
@@ -158,7 +160,8 @@ def summary(
     on_nodes = f" on {', '.join(node.node for node in nodes)}" if nodes else ""
     text = shorten(redact(cited[0].text.strip()), MOST_OF_LINE) if cited else ""
     quoted = f": {text} ({cited[0].file}:{cited[0].line})" if text else ""
-    after = f" after step {step}" if step is not None and reason.category != "none" else ""
+    reached = f"step {step}" if step is not None else _reached(cited, facts)
+    after = f" after {reached}" if reached and reason.category != "none" else ""
     sentence = f"{reason.title}{on_nodes}{after}{quoted}"
     if why and not quoted:
         sentence += f": {why}"
@@ -166,6 +169,20 @@ def summary(
         sentence += f". The log is a gzip that ends early, or longer than can be read: {facts.lines_total} lines of it were"
     decides = f". This would decide it: {reason.tests[0]}" if reason.undecided and reason.tests else ""
     return f"{sentence.rstrip('.')}{decides}".rstrip(".") + "."
+
+
+MOST_COUNTED = 2_000
+"""Last lines before a failure of which it is learnt what a job counts."""
+
+
+def _reached(cited: Sequence[Citation], facts: Facts) -> str:
+    """Return how far the job came in what it counts itself up to the failure; empty where it counts nothing."""
+    end = next((citation.line - 1 for citation in cited if citation.file == "job.log"), facts.lines_total)
+    lines = facts.between(max(1, facts.progress.leg), end)
+    if (count := last_count(lines)) is not None:
+        return str(count)
+    series = learn_series(lines[-MOST_COUNTED:])
+    return f"{series.form.unit} {series.points[-1].step}" if series is not None else ""
 
 
 def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
@@ -189,52 +206,11 @@ def cut(text: str, most: int) -> str:
     if len(text) <= most or len(text := redact(text)) <= most:
         return text
     half = (most - 3) // 2
-    return f"{text[: most - 3 - half].rstrip()} … {text[-half:].lstrip()}"
+    return ends_of(text, most - 3 - half, half)
 
 
 MOST_OF_LINE = 180
 """Characters of a cited line that a summary shows."""
-LINES_AROUND = 8
-"""Lines kept before and after each cited one."""
-MOST_OF_EVIDENCE = 20_000
-EVIDENCE_WIDTH = 1000
-"""Characters kept of one line."""
-
-
-def evidence_text(facts: Facts | None, cited: Sequence[Citation]) -> str:
-    """Return the cited lines with their surroundings, one section for each file that a line of it is cited of.
-
-    Args:
-        facts: Of the case; where they are missing only the cited lines are left.
-        cited: In order of weight.
-    """
-    cited_lines: dict[str, dict[int, str]] = {}
-    for citation in cited:
-        cited_lines.setdefault(citation.file, {})[citation.line] = citation.text
-    parts: list[str] = []
-    for file, lines in cited_lines.items():
-        every = _lines(facts, file) if facts is not None else {}
-        around = {n: every[n] for line in lines for n in range(line - LINES_AROUND, line + LINES_AROUND + 1) if n in every}
-        excerpt = {**around, **lines}
-        parts += [f"# {file}", *(_inside(excerpt[number]) for number in sorted(excerpt))]
-    return "\n".join(parts)[:MOST_OF_EVIDENCE]
-
-
-def _inside(line: str) -> str:
-    """Return a line as it may stand in a section: none may pass for the head of another one."""
-    return f" {line[:EVIDENCE_WIDTH]}" if line.startswith("# ") else line[:EVIDENCE_WIDTH]
-
-
-def _lines(facts: Facts, file: str) -> Mapping[int, str]:
-    if file == "job.log":
-        return {number: line.text for number, line in facts.by_number.items()}
-    if file == "dmesg.log":
-        return {line.number: line.text for line in facts.kernel}
-    if file == "slurmctld.log":
-        return {line.number: line.text for line in facts.scheduler}
-    return {}
-
-
 LINES_BEFORE = 4
 """Lines shown before an episode."""
 LINES_OF_TRACEBACK = (3, 8)
@@ -276,7 +252,7 @@ class _Item:
 
     first: int
     """Line of its first occurrence."""
-    lines: list[str]
+    lines: list[Line]
     times: int = 1
     ranks: set[int] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
@@ -287,7 +263,10 @@ class _Item:
         spread += [f"ranks {ranges(sorted(self.ranks))}"] if self.ranks else []
         spread += [f"on {', '.join(sorted(self.hosts)[:8])}{' …' if len(self.hosts) > 8 else ''}"] if self.hosts else []
         return "\n".join(
-            [f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""), *self.lines[-1 if brief else 0 :]]
+            [
+                f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""),
+                *map(_shortened, self.lines[-1 if brief else 0 :]),
+            ]
         )
 
 
@@ -392,14 +371,21 @@ def _episodes(facts: Facts) -> list[_Item]:
     return list(items.values())
 
 
-def _episode_lines(facts: Facts, episode: Episode) -> list[str]:
+def _episode_lines(facts: Facts, episode: Episode) -> list[Line]:
     """Return the lines of an episode's own stream, a long one without its middle, and what stood before it."""
     before = [line for line in facts.between(episode.first - LINES_BEFORE, episode.first - 1) if line.text.strip()]
     own = [line for line in facts.between(episode.first, episode.last) if _is_of(facts, line, episode.stream)]
     first, last = LINES_OF_TRACEBACK
     if len(own) > first + last + 1:
         own = [*own[:first], Line(0, f"… {len(own) - first - last} lines …"), *own[-last:]]
-    return [_shortened(line) for line in [*before, *own]]
+    return _redacted(facts, [*before, *own])
+
+
+def _redacted(facts: Facts, lines: Sequence[Line]) -> list[Line]:
+    """Return lines of the job's log less what only the lines beside them tell to be a secret."""
+    numbers = sorted({line.number for line in lines if line.number})
+    texts = line_texts(numbers, lambda number: line.text if (line := facts.by_number.get(number)) is not None else None)
+    return [Line(line.number, texts.get(line.number, line.text)) for line in lines]
 
 
 def _is_of(facts: Facts, line: Line, stream: str) -> bool:
@@ -414,7 +400,7 @@ def _grouped(lines: Iterable[tuple[int, str]]) -> list[_Item]:
         key = masked(prefix.rest)
         item = items.get(key)
         if item is None:
-            item = items[key] = _Item(number, [_shortened(Line(number, text))], times=0)
+            item = items[key] = _Item(number, [Line(number, text)], times=0)
         item.times += 1
         item.ranks |= {prefix.rank} if prefix.rank is not None else set()
         item.hosts |= {prefix.host} if prefix.host else set()
@@ -433,11 +419,14 @@ def _new(facts: Facts, baseline: Baseline, traceback_lines: set[int]) -> list[_I
             break
     lines = [line for line in lines if line.number not in traceback_lines]
     new = zip(lines, novelty([line.text for line in lines], baseline), strict=True)
-    return _grouped((line.number, line.text) for line, how in new if how == 1.0)[:MOST_NEW]
+    items = _grouped((line.number, line.text) for line, how in new if how == 1.0)[:MOST_NEW]
+    for item in items:
+        item.lines = _redacted(facts, item.lines)
+    return items
 
 
 def _shortened(line: Line) -> str:
-    text = line.text if len(line.text) <= PACKED_WIDTH else f"{line.text[: PACKED_WIDTH - 60]} … {line.text[-50:]}"
+    text = ends_of(line.text, PACKED_WIDTH - 60, 50)
     return f"{line.number:>7}  {text}" if line.number else f"{'':>7}  {text}"
 
 

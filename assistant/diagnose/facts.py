@@ -26,8 +26,12 @@ from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.batch_records import of_batch_systems
+from assistant.diagnose.readers.condor import of_attributes, of_event_log, of_graph_log
+from assistant.diagnose.readers.end_records import EndRecord, last_of
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
 from assistant.diagnose.readers.places import Places, allocated_nodes, read_places
+from assistant.diagnose.readers.pod_records import of_containers
 from assistant.diagnose.readers.progress import Progress, read_progress
 from assistant.diagnose.readers.streams import (
     NumberedLine,
@@ -216,6 +220,10 @@ def _ran(job: Job, host: str | None, at: datetime) -> bool:
 MOST_LINES = 250_000
 """Of more kept lines (a flood of short ones) both ends and the surroundings of what matched are looked at."""
 _HEAD_LINES, _AROUND = 20_000, 40
+MOST_FOR_RECORDS = 5_000
+"""Lines at either end of a log of events that are read for the records of schedulers."""
+HEAD_FOR_RECORDS, TAIL_FOR_RECORDS = 500, 2_000
+"""Lines of a log in which a scheduler prints its record among those of the job: before them, or behind."""
 _JOB_ID = re.compile(
     r"(?:StepId=|STEP |JOB |JobId=|[Jj]ob_?id[ =:]+|SLURM_JOB_ID[ =:]+|[Jj]ob |Submitted batch job )(\d{2,12})(?:\.\d+)?\b"
 )
@@ -259,6 +267,8 @@ class Facts:
     """Numbers of the kernel lines that tell of no moment of this attempt, or may as well tell of another job."""
     combined: Combined | None = field(repr=False, default=None)
     """The logs that the lines are made of, where they are several."""
+    end_record: EndRecord | None = None
+    """What a scheduler other than Slurm says last of the job, in its log; None where none does."""
 
     def line(self, number: int) -> Line | None:
         """Return a line of the job log, None where it was not kept."""
@@ -341,7 +351,23 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         scan=scan,
         foreign=foreign_lines(kernel, case.job, case.neighbours),
         combined=combined,
+        end_record=_end_record(lines, combined, scan.lines_total) if scan is not None and case.job is None else None,
     )
+
+
+def _end_record(lines: Sequence[Line], combined: Combined | None, total: int) -> EndRecord | None:
+    """Return the last record of a scheduler; of several files that of a log of events counts before what the others print."""
+    if len(lines) > 2 * MOST_FOR_RECORDS:
+        lines = [*lines[:MOST_FOR_RECORDS], *lines[-MOST_FOR_RECORDS:]]
+    by_file: dict[str, list[Line]] = {}
+    for line in lines:
+        by_file.setdefault(combined.place(line.number)[0] if combined is not None else "", []).append(line)
+    logs = [read(part) for part in by_file.values() for read in (of_event_log, of_graph_log, of_attributes)]
+    if (record := last_of([record for record in logs if record is not None])) is not None:
+        return record
+    near = lines if len(lines) <= HEAD_FOR_RECORDS + TAIL_FOR_RECORDS else [*lines[:HEAD_FOR_RECORDS], *lines[-TAIL_FOR_RECORDS:]]
+    printed = (of_batch_systems(near, total), of_containers(near, total))
+    return last_of([record for record in printed if record is not None])
 
 
 def _as_records(log: Path | None) -> tuple[LogFile, ...]:

@@ -19,7 +19,8 @@ from assistant.content.reasons import Advice, Reason, advices, reasons
 from assistant.errors import ContentError
 from assistant.records import DecidedBy, Diagnosis, LearnedRule
 from assistant.rules.learned import entries_of
-from assistant.rules.matching import Patterns, load_patterns
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import Patterns
 
 CALIBRATION_FILE = "calibration.toml"
 LEAST_IN_STEP = 20

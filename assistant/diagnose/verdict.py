@@ -14,8 +14,10 @@ from dataclasses import replace
 from assistant.content.reasons import Reason
 from assistant.diagnose.advice.builds import first_of_build
 from assistant.diagnose.advice.particulars import with_particulars
+from assistant.diagnose.advice.recorded_ends import with_amounts, with_recorded_end
 from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.case import Case
+from assistant.diagnose.cut_secrets import without_cut_secrets
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.readers.origin import origin_of
@@ -37,6 +39,7 @@ from assistant.diagnose.weighing.survival import (
     SURVIVED_STEPS,
     called_mild,
     exception_lived_with,
+    level_of,
     lived_through,
     lived_with,
     request_answered,
@@ -94,14 +97,12 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     diagnosis = of_saved_state(conclude(facts, knowledge), facts, knowledge.reasons)
     outcome = outcome_of(facts)
-    if (
-        diagnosis.reason == "no_failure"
-        and outcome.how is How.FAILED
-        and (outcome.recorded or outcome.raised or _only_worked(diagnosis))
-    ):
+    is_proven = outcome.recorded or outcome.raised or _only_worked(diagnosis)
+    if diagnosis.reason == "no_failure" and outcome.how is How.FAILED and is_proven:
         diagnosis = _vetoed(diagnosis, outcome, facts, knowledge)
     elif outcome.how is not How.NOTHING_WRONG:
         diagnosis = _by_outcome(diagnosis, outcome, facts, knowledge)
+    diagnosis = with_recorded_end(diagnosis, facts, knowledge.reasons)
     for opinion in opinions:
         better = opinion.ask(facts, diagnosis) if doubtful(diagnosis) else None
         refuted = better is not None and contradicted(better, facts, failed=_ended_badly(facts) or outcome.how in _BADLY)
@@ -111,12 +112,11 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         diagnosis = _by_outcome(diagnosis, outcome, facts, knowledge)
     for opinion in opinions:
         diagnosis = opinion.note(facts, diagnosis)
-    diagnosis = in_proportion(calibrated(diagnosis, knowledge.curves))
+    diagnosis = in_proportion(calibrated(with_recorded_end(diagnosis, facts, knowledge.reasons), knowledge.curves))
     diagnosis = with_places(with_order(checked(diagnosis, facts), facts), facts)
     diagnosis = with_particulars(diagnosis, facts, knowledge.reasons.get(diagnosis.reason), knowledge.advices)
-    diagnosis = with_last_file(diagnosis, facts)
-    diagnosis = _told_of_logs(with_lost_exception(_never_well(diagnosis, facts, knowledge), facts), facts)
-    diagnosis = with_training_over(diagnosis, facts)
+    diagnosis = with_lost_exception(_never_well(with_last_file(with_amounts(diagnosis, facts), facts), facts, knowledge), facts)
+    diagnosis = without_cut_secrets(with_training_over(_told_of_logs(diagnosis, facts), facts), facts)
     if facts.combined is not None:
         return placed(diagnosis, facts.combined.place, facts.combined.label_of)
     return placed(diagnosis, facts.scan.place) if facts.scan is not None and facts.scan.parts else diagnosis
@@ -143,7 +143,7 @@ def _by_outcome(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowled
     if not facts.lines or facts.case.job is not None:
         return diagnosis
     well = outcome.how not in _BADLY
-    if diagnosis.reason == "no_failure" and well:
+    if diagnosis.reason == "no_failure" and well and outcome.open_at is None:
         return diagnosis
     stopped = outcome.how is How.STOPPED and not facts.progress.lines and doubtful(diagnosis)
     if diagnosis.reason not in ("unknown", "no_failure") and not ((well or stopped) and _overruled(diagnosis, outcome, facts)):
@@ -185,9 +185,8 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
     if line is None:
         return False
     cited = Citation("job.log", line.number, line.text, "")
-    if called_mild(line, facts):
-        return True
-    return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
+    mild = called_mild(line, facts) or not tells_failure(line.text)
+    return mild or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
 def _vetoed(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -241,10 +240,10 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
-    warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
+    warned = (PYTHON_WARNING.match(cited.text) or level_of(cited.text) == "warning") and cited.line < facts.lines_total
     long_after = facts.lines_total - cited.line >= OUTLIVED_LINES
     went_on = any(tell(cited.line, facts) for tell in (work_went_on, request_answered, tried_again))
-    return warned or long_after or went_on or excused(cited.line, facts)
+    return bool(warned) or long_after or went_on or excused(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts) -> bool:
@@ -295,9 +294,8 @@ def _never_well(diagnosis: Diagnosis, facts: Facts, knowledge: Knowledge) -> Dia
     job = facts.case.job
     if diagnosis.reason != "no_failure" or job is None or not job.ended_badly:
         return diagnosis
-    unknown = _unknown((), facts, knowledge)
     words = f"The scheduler says {job.state}{_code(job)}, and nothing in its logs tells why: {diagnosis.summary}"
-    return replace(unknown, summary=words, rivals=diagnosis.rivals, by=diagnosis.by)
+    return replace(_unknown((), facts, knowledge), summary=words, rivals=diagnosis.rivals, by=diagnosis.by)
 
 
 def _code(job: Job) -> str:

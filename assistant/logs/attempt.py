@@ -34,7 +34,7 @@ from assistant.logs.declared import (
     of_pattern,
     shown_pattern,
 )
-from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
+from assistant.logs.program_logs import ProgramLog, earlier_logs, is_text, open_logs, wandb_logs
 from assistant.logs.tail import LogMark, end_of_attempt_before, first_dated_byte, first_own_byte
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
@@ -158,7 +158,8 @@ def job_logs(
     listings: dict[str, tuple[int, ...]] = {}
     for pattern in patterns:
         files += _of_pattern(job, pattern, marks, listings)
-    files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks)]))
+    earlier = (file for file in _program_logs(job, earlier_logs(job, marks), marks) if file.readable)
+    files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks), *earlier]))
     consoles = wandb_logs(job, [file.path for file in files if file.readable])
     files = list(_each_once([*files, *_program_logs(job, consoles, marks)]))
     telling_files = sorted(files, key=_telling)[:MOST_FILES]

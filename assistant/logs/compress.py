@@ -18,6 +18,7 @@ from typing import NamedTuple
 from assistant.logs.lines import Line
 from assistant.logs.prefix import NO_RANK, parse, rank_mark
 from assistant.logs.scan import Scan
+from assistant.redact import ends_of, head_of, line_texts
 
 CONTEXT = (3, 8)
 """Lines shown before and after the first occurrence of a hit."""
@@ -55,14 +56,16 @@ def compress(scan: Scan, budget_chars: int) -> str:
     spent = len(title) + 1
     for number in _by_weight(scan, unique):
         line = scan.lines.get(number)
-        cost = len(_render(line, repeats.get(number))) + _FOLD_COST if line is not None else 0
+        cost = min(len(line.text), WIDTH) + len(_note(repeats.get(number))) + _PLACE + _FOLD_COST if line is not None else 0
         if line is None or spent + cost > budget:
             continue
         numbers.append(number)
         spent += cost
-    return "\n".join([title, *_body(scan, sorted(numbers), repeats)])[:budget]
+    return head_of("\n".join([title, *_body(scan, sorted(numbers), repeats)]), budget)
 
 
+_PLACE = 9
+"""Characters of the number in front of a line."""
 _FOLD_COST = 90
 """Characters set aside for the `…` line that may stand before a chosen line."""
 
@@ -122,12 +125,14 @@ def _by_weight(scan: Scan, unique: set[int]) -> Iterable[int]:
             yield number
 
 
-def _render(line: Line, repeat: _Repeats | None) -> str:
-    text = line.text if len(line.text) <= WIDTH else f"{line.text[: WIDTH - 60]} … {line.text[-50:]}"
-    repeat_note = ""
-    if repeat is not None and repeat.times > 1:
-        repeat_note = f"  [×{repeat.times:,}" + (f", ranks {ranges(repeat.ranks)}" if len(repeat.ranks) > 1 else "") + "]"
-    return f"{line.number:>7}  {text}{repeat_note}"
+def _note(repeat: _Repeats | None) -> str:
+    if repeat is None or repeat.times <= 1:
+        return ""
+    return f"  [×{repeat.times:,}" + (f", ranks {ranges(repeat.ranks)}" if len(repeat.ranks) > 1 else "") + "]"
+
+
+def _render(number: int, text: str, repeat: _Repeats | None) -> str:
+    return f"{number:>7}  {ends_of(text, WIDTH - 60, 50)}{_note(repeat)}"
 
 
 def ranges(ranks: Sequence[int]) -> str:
@@ -145,13 +150,14 @@ def ranges(ranks: Sequence[int]) -> str:
 def _body(scan: Scan, numbers: Sequence[int], repeats: dict[int, _Repeats]) -> list[str]:
     body: list[str] = []
     previous = 0
+    # redacted before they are cut, with the lines beside them: what is left of a secret is not known for what it is
+    texts = line_texts(numbers, lambda number: line.text if (line := scan.lines.get(number)) is not None else None)
     for number in [*numbers, scan.lines_total + 1]:
         if number - previous > 1:
             fold = _fold(scan, previous + 1, number - 1)
             body += [fold] if fold else []
-        line = scan.lines.get(number)
-        if line is not None:
-            body.append(_render(line, repeats.get(number)))
+        if number in texts:
+            body.append(_render(number, texts[number], repeats.get(number)))
         previous = number
     return body
 

@@ -175,6 +175,11 @@ def bar_epoch(text: str) -> BarEpoch | None:
     return BarEpoch(int(matches[-1][1]), int(matches[-1][2]) if matches[-1][2] else None) if matches else None
 
 
+def counts_epochs(epoch: BarEpoch, at: int) -> bool:
+    """Tell whether a bar that names an epoch stands where that epoch is, so that it may be the epochs that it counts."""
+    return abs(at - epoch.number) <= 1
+
+
 class _Bars:
     """The bars without a name that a log shows, by how much each has before it: which of them is the training loop's?
 
@@ -233,6 +238,7 @@ class MetricReader:
         self.counted_on = 0
         """Those that were counted on behind a bar instead: many where the output was buffered, and bars and losses came apart."""
         self._from_zero = False  # whether a bar of epoch 0 was drawn
+        self._of_one_epoch = False  # whether a bar stood elsewhere than its epoch: it counts steps, not the epochs themselves
         self._counted = 0  # points whose step was counted because no bar had been seen yet
         self._led = 0  # points before the first bar that were numbered by it
         self._run, self._run_begin = LineCount(), 0  # of the run that the log is in, and its first point
@@ -362,7 +368,9 @@ class MetricReader:
         step = re.search(r"global_step=(\d{1,15})", line.text)
         epoch = bar_epoch(bar[1])
         self._from_zero |= epoch is not None and not epoch.number
+        self._of_one_epoch |= epoch is not None and not counts_epochs(epoch, at)
         epochs_before = 0 if epoch is None else epoch.number - (epoch.of is not None and not self._from_zero)
+        epochs_before *= self._of_one_epoch
         self._add(
             line,
             int(step[1]) if step else at + of * max(epochs_before, 0),

@@ -257,6 +257,8 @@ _NO_NUMBER = r"(?i:nan|inf(?:inity)?)"
 _NUMBER = re.compile(rf"(?<![\w.])[-+]?(?:\d{{1,15}}(?:\.\d{{0,20}})?(?:[eE][-+]?\d{{1,3}})?|{_NO_NUMBER})(?![\w]|\.\d|\s?%)")
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
 _STAMP = re.compile(rf"\d{{1,4}}[-/]\d{{1,2}}[-/]\d{{1,4}}(?:[T ]+{_CLOCK})?Z?|{_CLOCK}")
+_DIGEST = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,64}\b")
+"""A checksum, which is another one in each row and no number of it."""
 _DIGITS = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _STEPS = re.compile(
     r"\b(?:global|train|training|opt\w*)?[ _]?(?:steps?|it|iters?|iterations?|updates?|batch(?:es)?)$", re.IGNORECASE
@@ -332,7 +334,7 @@ def _rows(lines: Iterable[Line]) -> Iterable[tuple[str, _Row]]:
         text = line.text
         if len(text) > LONGEST_ROW or not any(character.isdigit() for character in text):
             continue
-        text = _STAMP.sub(" ", text)
+        text = _DIGEST.sub("@", _STAMP.sub(" ", text))
         numbers = tuple(_NUMBER.finditer(text))
         if numbers and len(numbers) <= MOST_COLUMNS and not _OTHER_MATTER.search(text):
             yield _key(text, numbers), _Row(line.number, text, numbers)

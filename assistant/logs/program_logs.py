@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from assistant.errors import InputError
 from assistant.logs.declared import LogOrigin, LogPattern
 from assistant.logs.shell import commands
+from assistant.logs.tail import LogMark
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import is_folder, list_folder, read_end, read_json, read_start, status_of
 
@@ -355,6 +357,62 @@ def open_logs(job: Job) -> Iterator[ProgramLog]:
         fresh = not file.appends or (file.created is not None and job.started is not None and file.created >= job.started)
         pattern = LogPattern(str(file.path), LogOrigin.OPEN_FILE, file.source, append=not fresh)
         yield ProgramLog(pattern, file.inode, file.node, "another job writes to it, too" if file.shared else "")
+
+
+NUMBERS = re.compile(r"\d+")
+LIKE_BEFORE = "its name is like that of the log of the attempt before, and does not tell whose it is"
+
+
+def earlier_logs(job: Job, marks: Iterable[LogMark]) -> Iterator[ProgramLog]:
+    """Yield the logs that a restart writes as the attempt before did: that file, or the only new one that differs in numbers.
+
+    A program may log below a folder of the date (`outputs/2026-03-01/04-10-22/train.log`). Another job may do the same, so lines of
+    such a file prove nothing that has to be true of this attempt. Call it inside `reading_as(job.account)`.
+
+    Args:
+        job: The restart.
+        marks: Of what the attempt before wrote; where a process was seen to write it.
+    """
+    for mark in (mark for mark in marks if mark.by_program and not NO_LOG.search(mark.path)):
+        yield ProgramLog(LogPattern(mark.path, LogOrigin.OPEN_FILE, "log of the attempt before", append=True))
+        siblings = [path for path in _alike(job, Path(mark.path)) if _is_in_time(path, job)]
+        if len(siblings) == 1:
+            yield ProgramLog(LogPattern(str(siblings[0]), LogOrigin.OPEN_FILE, "log as of the attempt before"), doubt=LIKE_BEFORE)
+
+
+def _alike(job: Job, path: Path) -> list[Path]:
+    """Return the other files below the work folder whose path differs from one in its numbers alone; at most `MOST_ENTRIES`."""
+    if job.work_dir is None or not path.is_relative_to(job.work_dir) or job.started is None or not job.dated_logs:
+        return []
+    folders = [job.work_dir]
+    parts = path.relative_to(job.work_dir).parts
+    if not any(NUMBERS.search(part) for part in parts):
+        return []
+    for part in parts:
+        form = NUMBERS.sub("0", part)
+        below: list[Path] = []
+        for folder in folders:
+            if not NUMBERS.search(part):
+                below.append(folder / part)
+                continue
+            try:
+                entries = list_folder(folder, MOST_ENTRIES)
+            except (OSError, InputError):
+                continue
+            below += [entry for entry in entries if NUMBERS.sub("0", entry.name) == form]
+        folders = below[:MOST_FOLDERS]
+    return [folder for folder in folders if folder != path]
+
+
+def _is_in_time(path: Path, job: Job) -> bool:
+    """Tell whether a file was written while a job ran, or right behind its end."""
+    try:
+        status = status_of(path)
+    except (OSError, InputError):
+        return False
+    over_s = job.over.timestamp() + LATE_S if job.over is not None else math.inf
+    began_s = job.started.timestamp() if job.started is not None else math.inf
+    return stat.S_ISREG(status.st_mode) and began_s <= status.st_mtime <= over_s
 
 
 def is_text(path: Path) -> bool:

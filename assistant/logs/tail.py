@@ -337,6 +337,8 @@ class LogMark:
     at: datetime
     inodes: tuple[int, ...] | None = None
     """Where `path` is a pattern with gaps: all files that it named then; None for a file."""
+    by_program: bool = False
+    """Whether a process of that attempt was seen to write it: the next attempt of the run may write it, or one of its form, too."""
 
 
 def first_own_byte(job: Job, path: Path, inode: int, size_bytes: int, *, pattern: str, marks: Sequence[LogMark]) -> int | None:

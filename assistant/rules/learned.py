@@ -25,6 +25,7 @@ from assistant.content.reasons import Role, Signature, SignatureSource, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern
 from assistant.records import LearnedRule, RuleKind, RuleState
+from assistant.redact import head_of
 from assistant.rules.matching import MARKS, Entry, Patterns, alarm_words, describes_whole_lines, matches, protected_lines
 from assistant.rules.patterns import Expression, RefusedPattern, compiled_alone, shape_of
 
@@ -278,7 +279,7 @@ def admitted(rule: LearnedRule, lines: Sequence[str], ground: Ground) -> Learned
     found_flaws = flaws(rule, lines, ground)
     if not found_flaws:
         return replace(rule, state=RuleState.TRIAL)
-    reason = f"{found_flaws[0].why}: {found_flaws[0].line[:200]!r}" if found_flaws[0].line else found_flaws[0].why
+    reason = f"{found_flaws[0].why}: {head_of(found_flaws[0].line, 200)!r}" if found_flaws[0].line else found_flaws[0].why
     more = f" (and {len(found_flaws) - 1} more)" if len(found_flaws) > 1 else ""
     return replace(rule, state=RuleState.PROPOSED, why=f"refused: {reason}{more}; {rule.why}")
 

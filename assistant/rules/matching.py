@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from assistant.content.reading import Filter, build, content_files, filters, read_toml, shipped
+from assistant.content.reading import Filter, build, content_files, read_toml, shipped
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern, named_groups
@@ -224,30 +224,6 @@ class _Engine:
         return flat
 
 
-def load_patterns(site: Path | None = None) -> Patterns:
-    """Return everything in knowledge/, shipped and the site's, compiled or taken from the cache.
-
-    Raises:
-        ContentError: A file is malformed, Hyperscan or RE2 refuses a pattern, or a filter of the site could hide an error.
-    """
-    known_reasons = reasons(site).values()
-    signatures: list[Entry] = [entry for reason in known_reasons for entry in reason.signature]
-    herrings: list[Entry] = [entry for reason in known_reasons for entry in reason.herring]
-    patterns = Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
-    if site is not None:
-        shipped: list[Entry] = [entry for reason in reasons(None).values() for entry in reason.signature]
-        shipped += [entry for reason in reasons(None).values() for entry in reason.herring]
-        known_patterns = {(entry.id, entry.pattern) for entry in shipped}
-        for entry in (*signatures, *herrings):
-            if (entry.id, entry.pattern) not in known_patterns:
-                _check_linear(entry)
-    if own := [entry for entry in filters(site) if entry not in filters(None)]:
-        from assistant.rules.learned import prove
-
-        prove(own, protected_lines(site), patterns)
-    return patterns
-
-
 def matches(entry: Entry, text: str) -> bool:
     """Tell whether an entry's pattern matches a line, as the scanner would."""
     return holds(_linear(entry), text)
@@ -258,7 +234,7 @@ def groups(entry: Entry, text: str) -> dict[str, str]:
     return named_groups(_linear(entry), text)
 
 
-def _check_linear(entry: Entry) -> None:
+def check_linear(entry: Entry) -> None:
     """Refuse a pattern of which no groups could be read later, while somebody looks at the file that holds it."""
     try:
         _linear(entry)
@@ -276,8 +252,8 @@ def describes_whole_lines(entry: Filter) -> bool:
 
 
 @cache
-def _with_start(pattern: str, caseless: bool) -> Any | None:
-    """Return a database of one pattern that reports where a match starts; None where Hyperscan cannot do that."""
+def _with_start(pattern: str, caseless: bool) -> tuple[Any, threading.Lock] | None:
+    """Return a database of one pattern that reports where a match starts, and its lock; None where Hyperscan cannot do that."""
     import hyperscan
 
     single = hyperscan.Database()
@@ -286,15 +262,17 @@ def _with_start(pattern: str, caseless: bool) -> Any | None:
         single.compile(expressions=[pattern.encode()], ids=[0], flags=[flags])
     except hyperscan.error:
         return None
-    return single
+    return single, threading.Lock()
 
 
 def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     single = _with_start(pattern, caseless)
     if single is None:
         return [(0, len(line))]
+    compiled, lock = single
     spans: list[tuple[int, int]] = []
-    single.scan(line, lambda _number, start, end, _flags, _context: spans.append((start, end)))
+    with lock:
+        compiled.scan(line, lambda _number, start, end, _flags, _context: spans.append((start, end)))
     return spans
 
 

@@ -31,7 +31,7 @@ OF_SERVICES = frozenset(
 STARTS = (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY)
 _SENTENCE = re.compile(r"(?<=[a-z0-9)`'\"][.!?]) (?=[A-Z`])")
 _MEETS_AGAIN = re.compile(
-    r"Under the same limit.{0,80} it ends at the same place|from the start it wants \d|restart is refused the same way"
+    r"Under the same limit.{0,80} it ends at the same place|from the start it wants |restart is refused the same way"
     r"|every start comes to (?:it|the same)|(?:, so|[.:]) ?[Ww]aiting does not help|is the same at every start"
 )
 """Sentences of our own which say, without a condition, that the same start meets the same."""

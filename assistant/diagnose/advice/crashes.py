@@ -11,10 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from assistant.diagnose.advice.runtimes import Runtime, crashed_command, runtime_of
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.rounds import last_count
 from assistant.records import Citation
 
-SIGNALS = frozenset({"runtime_error.signal", "zero_division_error.sigfpe"})
+SIGNALS = frozenset(
+    {"runtime_error.signal", "runtime_error.shell_signal", "runtime_error.script_languages", "zero_division_error.sigfpe"}
+)
 """Signatures of a crash that prints its frames."""
 _NAMES = re.compile(
     r"(?P<fpe>SIGFPE|[Ff]loating[ -]point exception|signal 8\b)|(?P<ill>SIGILL|[Ii]llegal instruction|signal 4\b)"
@@ -22,6 +26,9 @@ _NAMES = re.compile(
 )
 _BARE = re.compile(r"Segmentation fault|Illegal instruction|Floating point exception|\bSIGSEGV\b|\bSIGFPE\b|\bSIGILL\b")
 _KERNEL = re.compile(r"segfault at (?P<address>[0-9a-f]{1,16}) ip (?P<ip>[0-9a-f]{4,16}) .{0,60}\bin (?P<image>[\w.+-]{1,120})\[")
+_INTERPRETED = re.compile(r"^in expression starting at (\S{1,300}:\d{1,7})|^ {0,2}1: (\S.{0,160})")
+"""Where an interpreter itself says that it was: Julia, and the innermost call below `*** caught segfault ***` of R."""
+FRAMES_AROUND = 12
 NULL_PAGE = 4096
 """Addresses below which no program has memory."""
 _SIGNALS = {
@@ -55,7 +62,8 @@ _FRAMES = (
 """Frames of libgfortran and gdb, of UCX, of Open MPI and of the Intel Fortran runtime."""
 _BELOW = re.compile(r"^\s+at (?P<place>[\w./+-]{1,300}:\d{1,6})\s*$")
 _RUNTIME = re.compile(
-    r"^(?:\?\?\?|ucs_|uct_|ucp_|\.annobin|__libc|__restore|_start\b|clone|start_thread|gsignal|raise|abort|__GI|main\b|MAIN__|for__|std::)"
+    r"^(?:\?\?\?|ucs_|uct_|ucp_|\.annobin|__libc|__restore|_start\b|clone|start_thread|gsignal|raise|abort|__GI|main\b|MAIN__"
+    r"|for__|std::)"
 )
 _NESTED = re.compile(r"^_ZNK?(?P<parts>(?:\d{1,3}[A-Za-z_]\w*)+)")
 _PROCESS = re.compile(r"^\[[\w.-]{1,80}:(\d{2,9})[\]:]|\btid:(\d{2,9})\b")
@@ -95,6 +103,10 @@ def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
         return "", False
     title, origin = _SIGNALS[signal.lastgroup]
     frame = next(_frames(cited, facts), None)
+    worked = bool(facts.progress.lines) or last_count(facts.between(1, cited.line - 1)) is not None
+    runtime = runtime_of(cited, facts) if frame is None and signal.lastgroup != "ill" else None
+    if runtime is not None and runtime.after_signal:
+        return _of_interpreter(runtime, title, cited, facts), not worked
     function = f" in {frame.function}{f' ({frame.place})' if frame.place else ''}" if frame is not None else ""
     count = len(_processes(cited, facts))
     on = f" on {count} processes" if count > 1 else ""
@@ -113,13 +125,27 @@ def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
         if has_line or signal.lastgroup == "ill"
         else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
     )
-    same = count > 1 or not facts.progress.lines
+    same = count > 1 or not worked
     next_try = (
         " Where the same input crashed there before, a newer version of the program or another compiler is the next try."
         if same
         else ""
     )
     return f"The program crashed by {title}{function}{on}: {origin}.{finding}{next_try}", signal.lastgroup != "segv" or same
+
+
+def _of_interpreter(runtime: Runtime, title: str, cited: Citation, facts: Facts) -> str:
+    """Return what to do about a crash of what runs a program of another language, which prints no frames of machine code."""
+    command = crashed_command(cited.text)
+    started = f" in `{command.text}` (line {command.line} of the script)" if command is not None else ""
+    lines = facts.between(max(1, cited.line - FRAMES_AROUND), cited.line + FRAMES_AROUND)
+    call = next((match[1] or match[2] for line in lines if (match := _INTERPRETED.match(line.text[:MOST_OF_LINE]))), "")
+    innermost = f" It was at {call}." if call else ""
+    find = runtime.after_signal.format(command=command.text if command is not None else "COMMAND")
+    retry = (
+        "One start more shows whether it comes again at that place: what comes once may be a node's memory, or a kill from outside."
+    )
+    return f"{runtime.name} itself crashed by {title.partition(':')[0]}{started}.{innermost} To find why: {find}. {retry}"
 
 
 def _frames(cited: Citation, facts: Facts) -> Iterator[NativeFrame]:

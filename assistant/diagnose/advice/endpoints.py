@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+from assistant.diagnose.advice.blocks import block_of, block_text
 from assistant.diagnose.advice.decisive import error_before
+from assistant.diagnose.advice.families import next_step
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
@@ -59,9 +61,12 @@ def general_account(diagnosis: Diagnosis, facts: Facts) -> str:
             "several processes of the job write the same file, and give each a name or a folder of its own."
         )
     if diagnosis.reason in ("connection_error", "network_error", "s3_storage_error"):
+        line = facts.line(cited.line)
+        if line is not None and (step := next_step(line, facts)):
+            return step
         return _reached(cited, text, facts)
-    if diagnosis.reason == "called_process_error" and _WRAPPER.search(text) and (line := _told_before(cited, facts)):
-        return f"The line only says that a command failed; what that printed tells why: {line}."
+    if diagnosis.reason == "called_process_error" and _WRAPPER.search(text) and (sentence := _told_before(cited, facts)):
+        return f"The line only says that a command failed; what that printed tells why: {sentence.rstrip('.')}."
     return ""
 
 
@@ -86,8 +91,14 @@ def _probe_sentence(command: str) -> str:
 
 
 def _told_before(cited: Citation, facts: Facts) -> str:
-    """Return the last line with words before the line of a wrapper, as far as it tells of a failure."""
+    """Return what the last line before that of a wrapper tells of a failure; empty where it tells of none."""
     line = error_before(cited, facts)
     near = [each for each in facts.between(max(1, cited.line - 2), cited.line - 1) if each.text.strip()]
     line = line or (near[-1] if near and not _WRAPPER.search(near[-1].text) else None)
-    return f"job.log:{line.number}: {cut(line.text.strip(), MOST_SHOWN).rstrip('.')}" if line is not None else ""
+    if line is None:
+        return ""
+    block, step = block_of(line, facts), next_step(line, facts)
+    sentence = (
+        block_text(block) if len(block.lines) > 1 else f"job.log:{line.number}: {cut(line.text.strip(), MOST_SHOWN).rstrip('.')}"
+    )
+    return f"{sentence}. {step}".removesuffix(". ") if step else sentence

@@ -9,9 +9,11 @@ from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar, run_round
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure, verdict_rows
+from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 
 SHOWN_OF_END, SHOWN_OF_ITEM, MOST_NAMED, MOST_VERDICTS = 120, 60, 3, 200
+ITEMS_FAILED = "Of the run itself nothing has to be mended: read what those printed, and run them again alone."
 _WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
 _NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
 """Bars, rules, and words that are no proof that all is well."""
@@ -24,7 +26,8 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
         return ""
     outcome, cited = outcome_of(facts), diagnosis.root_cause[0]
     ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
-    if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
+    is_part = outcome.open_at is not None
+    if not is_part and (ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED):
         end = f"{cited.file}:{cited.line}{_words_of_end(cited.text, facts)}"
         return f"It is over and came to its end ({end}).{_failed_items(facts)}"
     bar, last = run_bar(facts), facts.lines[-1].number
@@ -40,7 +43,19 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
         reached = f"; its last step is {diagnosis.step}"
     else:
         reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
+    if is_part and outcome.open_at is not None:
+        open_words = _open_words(outcome.open_at, facts)
+        open_words = "" if f"job.log:{outcome.open_at.number})" in reached else open_words
+        reached += f". What came to its end before it is a part; no line says that all is done{open_words}"
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def _open_words(line: Line, facts: Facts) -> str:
+    """Return the line that shows that more was to be done, to be quoted; empty where it is the last one, which is quoted anyway."""
+    if line.number == facts.lines[-1].number:
+        return ""
+    words = facts.streams.body(line.text.rsplit("\r", 1)[-1]).text.strip()
+    return f" (job.log:{line.number}: {cut(words, SHOWN_OF_END).rstrip('.')})" if "|" not in words else f" (job.log:{line.number})"
 
 
 def _failed_items(facts: Facts) -> str:
@@ -53,7 +68,7 @@ def _failed_items(facts: Facts) -> str:
     names = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
     more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
     lines = f"job.log:{min(verdicts)}-{max(verdicts)}"
-    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {names}{more} ({lines})."
+    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {names}{more} ({lines}). {ITEMS_FAILED}"
 
 
 def run_before(facts: Facts) -> str:

@@ -72,6 +72,13 @@ _INSTALLING = re.compile(r"^pip3? install (?:-\S{1,20} )*")
 """Before the package: advice that names a package says itself what to do about it."""
 
 
+_DESTROYS = re.compile(
+    r"(?<![\w-])--?(?:overwrite|force|clean|clear|reset|recreate|purge|wipe|delete|erase|from[-_]scratch)(?:[-_][\w-]{1,40})?(?![\w-])"
+    r"|\b(?:overwrite|exist_ok|force)\w{0,20} ?= ?[Tt]rue\b|\brm -\w+|mode ?= ?['\"]?(?:overwrite|w)\b"
+)
+"""Options that make a program begin over what is there."""
+
+
 def says_already(instruction: str, advice: str) -> bool:
     """Tell whether all that an instruction has to type stands in advice as well."""
     typed = [_INSTALLING.sub("", match[0].strip("`'\"")) for match in _TYPED.finditer(instruction)]
@@ -88,4 +95,10 @@ def instruction_in(text: str) -> str:
         if typed is not None and is_fit:
             ranked.append((int(typed.start() <= AT_ONCE), -match.start(), words))
     words = max(ranked)[2] if ranked else ""
-    return with_capital(words)
+    return with_capital(f"{words}{_warning(words)}")
+
+
+def _warning(words: str) -> str:
+    """Return that an option which an instruction names destroys what lies there; empty where it names none."""
+    match = _DESTROYS.search(words)
+    return f"; {match[0]} may delete, or write over, what an earlier run has left there" if match is not None else ""

@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of
+from assistant.diagnose.readers.streams import host_like
 from assistant.records import Citation
 
 MOST_LINES, MOST_OF_LINE, LINES_BEHIND = 4000, 2000, 30
 """Lines of the attempt that are read for names, the first of them; characters of each; lines behind the cited one."""
 SLIP, SHORTEST = 0.8, 4
 """Likeness of two names, 0 to 1, from which on one is taken for a slip of the other, and letters that it takes."""
+MOST_ALIKE, WORD_SLIP = 3, 0.6
+"""Words of a name from which on two names may be like each other by the others, and likeness of the one that differs."""
 SHORTEST_HEAD = 3
 """Characters of the first folder of a path, with its signs, by which others below it are looked for."""
 LEAST_SHARED = 1
@@ -32,13 +35,19 @@ _MISSING = re.compile(
 _QUOTED_PATH = re.compile(r"['\"`]((?:/|~/|\.{1,2}/)?[\w.@+=~%-]+(?:/[\w.@+=~%-]+)+/?)['\"`]")
 _PATH = re.compile(r"[\w.@+=~/-]{1,400}")
 _BARE_PATH = re.compile(r"(?:^|[\s:=(])((?:/|~/)[\w.@+=~-]+(?:/[\w.@+=~-]+)+)")
+_HOST = re.compile(r"^(?!(?:INFO|WARN|WARNING|DEBUG|ERROR|Error|Warning)\b)([\w.-]{2,80}): ")
+"""What pdsh and launchers of several nodes put before each line."""
+_OPENS = re.compile(r"\b(?:load|read|open|sav|wr[io]t|creat|buil[dt]|us(?:e|ing)\b|found|cached?)", re.IGNORECASE)
 _FAILS = re.compile(r"[Nn]o such file|[Nn]ot found|[Nn]ot exist|n't exist|n't open|[Cc]annot|[Ff]ailed|rror\b|[Mm]issing")
+_WORDS = re.compile(r"[^\W_]+")
 _NORMAL = re.compile(r"[\W_]+")
 _DIGITS = re.compile(r"\d+")
 _REFUSED = (
     re.compile(r"KeyError: ['\"](?P<name>[\w./ -]{2,80})['\"]"),
     re.compile(r"Key ['\"](?P<name>[\w.-]{2,80})['\"] (?:is )?not (?:in struct|found)"),
     re.compile(r"invalid choice: ['\"]?(?P<name>[\w.-]{2,80})['\"]? \(choose from "),
+    re.compile(r"[Cc]ould not (?:find|load) ['\"](?:[\w.-]+/)+(?P<name>[\w.-]{2,80})['\"]"),
+    re.compile(r"[Nn]o such option:? ['\"]?-{0,2}(?P<name>[\w-]{2,80})"),
     re.compile(r"Could not override ['\"](?:[\w-]+\.)*(?P<name>[\w-]{2,80})['\"]"),
     re.compile(
         r"(?:no|unknown|unexpected|invalid|missing) (?:attribute|key|field|column|option|setting|argument|parameter|variable|"
@@ -50,8 +59,10 @@ _REFUSED = (
 """Forms in which a name is refused that is looked up among others."""
 _KEY_LINE = re.compile(r"^[\s>|-]{0,30}['\"]?([A-Za-z_][\w.-]{1,60})['\"]?\s{0,2}[:=]")
 _QUOTED_KEY = re.compile(r"['\"]([A-Za-z_][\w.-]{1,60})['\"]")
-_CHOICES = re.compile(r"\(choose from (.{1,1600})\)")
-_CHOICE = re.compile(r"[\w.-]{2,80}")
+_CHOICES = re.compile(r"\((?:choose from|Possible options:?|Did you mean) (.{1,1600})\)|Did you mean (.{1,200})\?")
+_LISTED = re.compile(r"^[\t >*-]{1,12}([A-Za-z_][\w.-]{1,60})$")
+"""One of the options that a program lists, each on a line."""
+_CHOICE = re.compile(r"\w[\w.-]{1,80}")
 _OPTION_KEY = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]{2,60})|(?<![\w.])([A-Za-z_]\w{2,60})=")
 
 
@@ -91,6 +102,28 @@ def known_folder(cited: Citation, facts: Facts) -> tuple[str, str]:
         if longest <= shared < len(parts_there) and number < cited.line and not any(number in episode.lines for episode in inside):
             longest, example = shared + 1, f"{'/'.join(parts_there)} (job.log:{number})"
     return ("/".join(parts[: longest - 1]), example) if example else ("", "")
+
+
+def on_other_host(cited: Citation, facts: Facts) -> str:
+    """Return on which host the log shows the file that is missing on another one; empty where it does not tell hosts apart."""
+    path = missing_path(" ".join(message_of(cited, facts)[:4])[:MOST_OF_LINE]) if cited.file == "job.log" else ""
+    host = _HOST.match(cited.text)
+    if not path or host is None or not path.startswith("/"):
+        return ""
+    lines = facts.between(max(facts.progress.leg, cited.line - MOST_LINES), cited.line - 1)
+    if not host_like(host[1]) and not any("Traceback" in line.text and line.text.startswith(f"{host[1]}: ") for line in lines):
+        return ""
+    for line in lines:
+        other_host = _HOST.match(line.text) if path in line.text else None
+        if other_host is None or other_host[1] == host[1] or _FAILS.search(line.text) or _OPENS.search(line.text) is None:
+            continue
+        return (
+            f"{path} is missing on {host[1]} only: {other_host[1]} (job.log:{line.number}) has it, so make or copy it there, too, "
+            f"or put it on "
+            "storage that all nodes share; where the program makes it itself, let one process of each node do that, and the "
+            "others wait."
+        )
+    return ""
 
 
 def missing_path(message: str) -> str:
@@ -135,7 +168,13 @@ def is_slip_of(name: str, listed: str) -> bool:
         return name != listed
     if min(len(name), len(listed)) < SHORTEST or _DIGITS.findall(name) != _DIGITS.findall(listed):
         return False
-    return difflib.SequenceMatcher(None, name.lower(), listed.lower()).ratio() >= SLIP
+    if difflib.SequenceMatcher(None, name.lower(), listed.lower()).ratio() < SLIP:
+        return False
+    words, words_listed = _WORDS.findall(name.lower()), _WORDS.findall(listed.lower())
+    apart = [(a, b) for a, b in zip(words, words_listed, strict=False) if a != b]
+    if len(words) != len(words_listed) or len(words) < MOST_ALIKE or len(apart) != 1:
+        return True
+    return difflib.SequenceMatcher(None, *apart[0]).ratio() >= WORD_SLIP  # of a row of names one word is meant to differ
 
 
 def _refused(message: str) -> str:
@@ -154,7 +193,8 @@ def _near_key(name: str, cited: Citation, facts: Facts) -> tuple[str, int] | Non
             continue  # lines of source, of which the refused one is mostly one
         names = [*_KEY_LINE.findall(text), *_QUOTED_KEY.findall(text)]
         names += [first or second for first, second in _OPTION_KEY.findall(text)] if line.number != cited.line else []
-        names += _CHOICE.findall(match[1]) if line.number == cited.line and (match := _CHOICES.search(text)) else []
+        names += _LISTED.findall(text) if line.number > cited.line else []
+        names += _CHOICE.findall(match[1] or match[2]) if line.number == cited.line and (match := _CHOICES.search(text)) else []
         for key in names:
             keys.setdefault(key, line.number)
     alike = [key for key in keys if is_slip_of(name, key)]

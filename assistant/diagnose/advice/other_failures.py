@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from assistant.diagnose.advice.decisive import failed_set_up
+from assistant.diagnose.advice.families import next_step
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.exceptions import is_slip
@@ -18,6 +19,7 @@ from assistant.diagnose.readers.origin import LIBRARY, raised_at
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import QUOTING, Episode, EpisodeKind
 from assistant.records import Action, Citation, Diagnosis
+from assistant.redact import head_of
 
 BUILD_LINES_BEFORE, BUILD_LINES_BEHIND, MOST_OF_BUILD_LINE, MOST_LINES_NAMED = 5000, 200, 400, 6
 _UNKNOWN_NAME = re.compile(
@@ -346,13 +348,12 @@ def look_first(diagnosis: Diagnosis, facts: Facts) -> str:
         return ""
     cited = diagnosis.root_cause[0]
     line = _earliest(patterns, cited, facts)
-    if line is None:
+    if line is None or line[0] == cited.line:
         return ""
-    text = line[1] if len(line[1]) <= SHOWN_OF_LINE else f"{line[1][:SHOWN_OF_LINE]}…"
-    if line[0] == cited.line:
-        return ""
+    if (earlier := facts.line(line[0])) is not None and (step := next_step(earlier, facts)):
+        return f"Mend first what came before it, for it may be why: {step}"
     origin = "what came before it" if line[0] < cited.line else "what it printed"
-    return f"Look first at {origin} (job.log:{line[0]}: {text}): it may be why."
+    return f"Look first at {origin} (job.log:{line[0]}: {head_of(line[1], SHOWN_OF_LINE, '…')}): it may be why."
 
 
 def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
@@ -361,7 +362,7 @@ def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
     if line is None or (reason != "import_error" and _in_environment(cited, facts)):
         return ""
     text = line.text.strip()
-    quoted = f"job.log:{line.number}: {text if len(text) <= SHOWN_OF_LINE else f'{text[:SHOWN_OF_LINE]}…'}"
+    quoted = f"job.log:{line.number}: {head_of(text, SHOWN_OF_LINE, '…')}"
     if reason == "cancelled":
         return f"Its script could not set up its environment ({quoted})."
     how = next((f" ({words})" for pattern, words in _SET_UP_BY if pattern.search(text)), "")
@@ -396,14 +397,13 @@ def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts
     for line in facts.lines:
         if line.number >= cited.line + (FARTHEST_BEHIND if _COMPILER in patterns else 0):
             return None
-        if line.number < max(facts.progress.leg, cited.line - FARTHEST_BEFORE) or (
-            line.number in inside and "OutOfMemory" not in line.text
-        ):
+        of_traceback = line.number in inside and "OutOfMemory" not in line.text
+        if of_traceback or line.number < max(facts.progress.leg, cited.line - FARTHEST_BEFORE):
             continue
         body = facts.streams.body(line.text[:1000]).text.strip()
-        if any(pattern.search(body) for pattern in patterns) and facts.progress.before(cited.line) == facts.progress.before(
-            line.number
-        ):
+        fitting = [pattern for pattern in patterns if pattern.search(body)]
+        counts = cited.text.startswith("ZeroDivision") and _EMPTY in fitting  # what is counted later was empty from the start
+        if fitting and (counts or facts.progress.before(cited.line) == facts.progress.before(line.number)):
             return line.number, body
     return None
 
@@ -430,7 +430,7 @@ def ended_later(line: int, facts: Facts) -> str:
         return ""
     for end in reversed(facts.lines[-MOST_OF_LINE:]):
         match = _CANCELLED.search(end.text[:MOST_OF_LINE]) if end.number > line else None
-        if match is not None and ended_after_failure(Citation("job.log", end.number, end.text[:MOST_OF_LINE], ""), facts.tasks):
+        if match is not None and ended_after_failure(Citation("job.log", end.number, end.text, ""), facts.tasks):
             continue  # nobody did that: a task of the step had failed
         if match is not None and not match["limit"] and _ended_by_slurm(end.number, facts):
             continue  # Slurm itself did: memory went over its limit, or srun ends the step behind a task

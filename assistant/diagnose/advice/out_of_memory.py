@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.advice.amounts import lowered, oom_record, taken_at_start
+from assistant.diagnose.advice.memory_return import not_returned
 from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
@@ -91,10 +92,13 @@ LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 """Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
 
 
+_LACKS = re.compile(r"(?:CUDA|HIP|NPU) ?(?:[Ee]rror)?\W{1,3}out of memory|cudaErrorMemoryAllocation|cudaMalloc failed")
+
+
 def memory_advice(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     """Return what to change where the memory of a device did not suffice; empty where the cited line does not tell of that."""
     text = " ".join(message_of(cited, facts))
-    if account := taken_at_start(text, facts):
+    if account := taken_at_start(text, facts) or (_LACKS.search(text) and not_returned(cited, facts)):
         return account
     if parts := _account(text):
         sentence, remedy, enough = parts
@@ -107,7 +111,7 @@ def memory_advice(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         return _tensor(tensor[1], tensor[2] or "float", _relief(cited, facts, program))
     if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
         return f"{int(plain[1]) / 1024**3:.2f} GiB of a device were asked for in one piece. {_relief(cited, facts, program)}"
-    if re.search(r"(?:CUDA|HIP|NPU) ?(?:[Ee]rror)?\W{1,3}out of memory|cudaErrorMemoryAllocation|cudaMalloc failed", text):
+    if _LACKS.search(text):
         return (
             "The message does not say how much was free: nvidia-smi on the node shows whether another process, or another model of "
             f"this one, holds the GPU; it has to go first. {_relief(cited, facts, program)}"

@@ -12,7 +12,20 @@ from dataclasses import replace
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
+from assistant.diagnose.advice.asserted import ANY_CHECK, asserted
 from assistant.diagnose.advice.builds import build_account
+from assistant.diagnose.advice.case_objects import (
+    configuration_named,
+    folder_sought,
+    further_block_lines,
+    objects_unsaid,
+    place_named,
+    save_before_nan,
+    values_of_options,
+    warned_before,
+    with_hosts,
+    without_other_runtimes,
+)
 from assistant.diagnose.advice.crashes import bare_crash, crash_account
 from assistant.diagnose.advice.decisive import error_before, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
@@ -27,8 +40,12 @@ from assistant.diagnose.advice.entry_words import (
     switched_off_before_end,
     words_of_entries,
 )
-from assistant.diagnose.advice.good_ends import end_account, run_before
+from assistant.diagnose.advice.families import account_of, last_step, names_of, next_step
+from assistant.diagnose.advice.good_ends import ITEMS_FAILED, end_account, run_before
+from assistant.diagnose.advice.hidden_errors import hidden_account, hidden_error
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
+from assistant.diagnose.advice.languages import language_account
+from assistant.diagnose.advice.misnamed import misnamed
 from assistant.diagnose.advice.near_names import near_name
 from assistant.diagnose.advice.other_failures import (
     NAMED_THING,
@@ -44,9 +61,11 @@ from assistant.diagnose.advice.other_failures import (
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
 from assistant.diagnose.advice.path_state import NO_STATE, path_state
 from assistant.diagnose.advice.premises import system_refusal
-from assistant.diagnose.advice.raising_place import LONG_WORDS, REPEATED, SHOWN_OF_MESSAGE, raising_place
+from assistant.diagnose.advice.raising_place import LONG_WORDS, REPEATED, SHOWN_OF_MESSAGE, raising_place, with_message_line
+from assistant.diagnose.advice.runtime_failures import PANIC, runtime_account
 from assistant.diagnose.advice.sentences import joined
 from assistant.diagnose.advice.shown_beside import (
+    CRASHES,
     came_again,
     handed_over_as,
     killed_command,
@@ -55,6 +74,7 @@ from assistant.diagnose.advice.shown_beside import (
     zero_size,
 )
 from assistant.diagnose.advice.standing import (
+    last_failure,
     last_words,
     spike_account,
     stack_account,
@@ -66,7 +86,7 @@ from assistant.diagnose.advice.takers import handled_request
 from assistant.diagnose.advice.url_paths import url_account
 from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
-from assistant.diagnose.answer import DEEDS, cut
+from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.native_places import calls_of_r, native_place
@@ -79,6 +99,7 @@ from assistant.diagnose.readers.origin import (
     program_of,
     raised_at,
 )
+from assistant.logs.lines import Line
 from assistant.records import Action, Citation, Diagnosis
 
 PREEMPTED = (
@@ -93,6 +114,8 @@ LEAST_NAMED = 12
 """Characters of a path or address that two sentences share, from which on they tell of the same."""
 SHOWN_OF_LINE = 160
 _OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
+_OF_TRAINING = re.compile(r"[Tt]ensor\b|\b(?:loss|gradients?|logits|distribution)\b")
+_IS_NAN = re.compile(r"\b[Nn]a[Nn]\b.{0,200}|[Nn]on-?finite|invalid values")
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
@@ -111,6 +134,8 @@ _ASKS = frozenset(
 """Reasons of which the message may say more than the general remedy."""
 _OF_DRIVERS = frozenset({"cuda_error", "nvlink_error", "runtime_error", "import_error", "assertion_error"})
 """Reasons of which the message may be a code of the driver."""
+_OF_RUNTIMES = _OF_MESSAGES | {"import_error", "file_not_found_error", "os_error", "permission_error"}
+"""Reasons of which a stack of another language may show the place."""
 _OF_PATHS = frozenset({"os_error", "permission_error", "file_not_found_error", "output_file_error", "s3_storage_error"})
 """Reasons of which the mount, the disk or the owner of a path may be why."""
 _OF_REQUESTS = frozenset({"connection_error", "network_error", "s3_storage_error"})
@@ -124,26 +149,43 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     """Return a diagnosis whose advice says what this case shows; where it shows nothing more, the diagnosis as it is."""
     if reason is None or not diagnosis.advice.endswith(reason.remedy):
         return diagnosis
+    diagnosis = with_message_line(diagnosis, facts)
+    if (error := hidden_error(diagnosis, facts)) is not None:
+        return _behind_limit(diagnosis, error, facts)
     deed = diagnosis.advice.removesuffix(reason.remedy).strip()
     program = program_of(diagnosis, facts)
     if diagnosis.reason == "no_failure":
-        proposal = without_device(facts) or run_before(facts) or diagnosis.advice
-        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {proposal}".strip())
+        account = end_account(diagnosis, facts)
+        proposal = without_device(facts) or run_before(facts) or ("" if ITEMS_FAILED in account else diagnosis.advice)
+        return replace(diagnosis, advice=f"{account} {proposal}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
-        remedy = of_last_failure(diagnosis, facts, entries, program)
+        remedy = of_last_failure(diagnosis, facts, entries, program) or last_step(last_failure(facts), facts)
         remedy = remedy or " ".join(
             filter(None, (deed, last_words(diagnosis, facts), switched_off_before_end(facts), last_words_of_program(facts)))
         )
-        return replace(diagnosis, advice=in_words_of_vendor(remedy, facts))
+        return replace(diagnosis, advice=without_other_runtimes(in_words_of_vendor(remedy, facts), facts))
     if diagnosis.reason == "loss_spike" and (early := diverged_early(diagnosis, facts)) is not None:
         return early
     entry_first = diagnosis.reason == "hang" or any(cited.rule in ENTRY_FIRST for cited in diagnosis.root_cause[:1])
     asked_first = entries if entry_first else [entry for entry in entries if entry.first]
     quoted = words_of_entries(diagnosis, facts, asked_first, program)
-    words = quoted or _by_reason(diagnosis, facts, entries, program) or words_of_entries(diagnosis, facts, entries, program)
+    counted = None if quoted else _by_reason(diagnosis, facts, entries, program)
+    words = quoted or counted or words_of_entries(diagnosis, facts, entries, program)
     about_path = diagnosis.reason in OF_SERVICES | _OF_PATHS and diagnosis.root_cause
     if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
         words = EntryWords(url, wall=True, complete=True)
+    if diagnosis.reason == "assertion_error" and (words is None or words.text.startswith(ANY_CHECK)):
+        checked = asserted(diagnosis.root_cause[0], facts) if diagnosis.root_cause else ""
+        words = EntryWords(checked, wall=True, complete=True) if checked else words
+    of_runtime = words is None or (bool(diagnosis.root_cause) and PANIC.search(diagnosis.root_cause[0].text) is not None)
+    if of_runtime and diagnosis.root_cause and diagnosis.reason in _OF_RUNTIMES:
+        account = runtime_account(diagnosis.root_cause[0], facts, names_thing=diagnosis.reason not in _OF_MESSAGES)
+        words = EntryWords(account, wall=True, complete=True) if account else words
+    if counted is None and (step := _by_kind(diagnosis, words, facts)):
+        words = words._replace(text=step) if words is not None else EntryWords(step)
+    may_be_misnamed = diagnosis.action is Action.FIX_AND_RESUBMIT or diagnosis.reason in OF_SERVICES
+    if diagnosis.root_cause and may_be_misnamed and (name := misnamed(diagnosis.root_cause[0], facts)):
+        words = EntryWords(name, wall=True, complete=True)
     state = path_state(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_PATHS and diagnosis.root_cause else NO_STATE
     if state.wall:
         words = EntryWords(words.text if words is not None else "", wall=True)
@@ -179,7 +221,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         parts[1], parts[2] = first, raising_place(diagnosis, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()
-    if words is not None and (words.complete or any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier))):
+    empties = diagnosis.reason == "zero_division_error" and first == ""
+    if (
+        words is not None
+        and not empties
+        and (words.complete or any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)))
+    ):
         earlier = ""  # what came before is what the advice is about
     if words is not None and any(name in words.text for name in NAMED_THING.findall(earlier) if len(name) >= LEAST_NAMED):
         earlier = ""  # it tells of the same file, image or address, which the advice has read
@@ -189,23 +236,64 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         parts[0] = f"Where it was not memory: {parts[0]}"
     if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := near_name(diagnosis.root_cause[0], facts)):
+    if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT and (near := _where_it_is(diagnosis, facts)):
         parts = [near, parts[0], "" if diagnosis.reason in _OF_NAMES else parts[1], *parts[2:]]
     complete = words is not None and words.complete
     printed = "" if complete else _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)
     if words is None and (printed_words := PRINTED.match(printed)) and (instruction := instruction_in(printed_words[2])):
         parts, printed = [f"{instruction} ({printed_words[1]}).", *parts], ""
     parts += [earlier, printed]
-    if diagnosis.root_cause and (diagnosis.reason in KILLS or (words is not None and "host memory" in words.text)):
+    crashed = diagnosis.reason == "runtime_error" and any(CRASHES.search(cited.text) for cited in diagnosis.root_cause[:1])
+    if diagnosis.root_cause and (crashed or diagnosis.reason in KILLS or (words is not None and "host memory" in words.text)):
         parts.append(killed_command(diagnosis.root_cause[0], facts))
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
+    if diagnosis.root_cause and diagnosis.action is Action.FIX_AND_RESUBMIT:
+        root, is_known = diagnosis.root_cause[0], words is not None and (words.complete or counted is not None)
+        for object_account in (values_of_options, configuration_named):
+            parts.append(object_account(root, " ".join(parts), facts))
+        parts.append(further_block_lines(root, " ".join(parts), facts, is_known=is_known))
+        parts.append(warned_before(root, " ".join(parts), facts))
+    if diagnosis.root_cause and not diagnosis.nodes and diagnosis.reason in _OF_PATHS | _OF_REQUESTS:
+        parts.append(objects_unsaid(diagnosis.root_cause[0], " ".join(parts), facts))
     if more := (*_of_tool(diagnosis, facts), *further_lines(diagnosis, facts)):
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
     if over and diagnosis.action is Action.RESTART_SAME_NODES and not (program.trains or program.kind is ProgramKind.SERVING):
         diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
-    return agreeing(replace(diagnosis, advice=in_words_of_vendor(joined(parts), facts)), facts)
+    text = in_words_of_vendor(joined(parts), facts)
+    if diagnosis.root_cause:
+        text = with_hosts(text, diagnosis.root_cause[0], facts)
+    return agreeing(replace(diagnosis, advice=without_other_runtimes(text, facts)), facts)
+
+
+def _where_it_is(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return what the log has in place of a missing name, or where a missing file was looked for; empty where it shows neither."""
+    cited = diagnosis.root_cause[0]
+    return near_name(cited, facts) or (folder_sought(cited, facts) if diagnosis.reason in _OF_PATHS else "")
+
+
+def _behind_limit(diagnosis: Diagnosis, error: Line, facts: Facts) -> Diagnosis:
+    """Return a diagnosis of a time limit that only ended what had failed before: the same start meets the same error."""
+    cited = Citation("job.log", error.number, error.text, "error before the limit")
+    return replace(
+        diagnosis,
+        action=Action.FIX_AND_RESUBMIT,
+        root_cause=(*diagnosis.root_cause[:1], cited, *diagnosis.root_cause[1:]),
+        advice=f"{hidden_account(error, next_step(error, facts), facts)} {NO_HELP}",
+    )
+
+
+def _by_kind(diagnosis: Diagnosis, words: EntryWords | None, facts: Facts) -> str:
+    """Return what the kind of a failure asks for, where what is known of its words names no object of it; or empty."""
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    line = facts.line(cited.line) if cited is not None and cited.file == "job.log" else None
+    to_mend = diagnosis.action is Action.FIX_AND_RESUBMIT or (words is not None and words.wall)
+    if line is None or cited is None or not to_mend or diagnosis.nodes:
+        return ""
+    if raised_at(cited, facts) is not None or (words is not None and any(name in words.text for name in names_of(line, facts))):
+        return ""
+    return next_step(line, facts)
 
 
 def _of_tool(diagnosis: Diagnosis, facts: Facts) -> tuple[Citation, ...]:
@@ -246,6 +334,9 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
     sentences += _shown_beside(diagnosis, cited, advice, facts)
     if fault := script_fault(cited.line, facts, of_program=diagnosis.reason in _OF_MESSAGES):
         sentences.append(fault)
+    message = " ".join(message_of(cited, facts)[:MESSAGE_LINES])
+    if diagnosis.reason in _OF_MESSAGES and _IS_NAN.search(message) and _OF_TRAINING.search(message):
+        sentences.append(save_before_nan(cited, facts))
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
     if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
@@ -265,6 +356,8 @@ def _shown_beside(diagnosis: Diagnosis, cited: Citation, advice: str, facts: Fac
             yield place.sentence
         elif place is None and (calls := calls_of_r(cited, facts)):
             yield f"It was called by {calls}."
+        elif place is None and (source := place_named(cited, facts)) and source[0].rpartition(":")[0] not in advice:
+            yield f"It stands at {source[0]} (job.log:{source[1]})."
     if (bare_crash(cited, facts) or diagnosis.reason == "zero_division_error") and (size := zero_size(cited, facts)):
         yield size
     if diagnosis.reason in _OF_PATHS and (same := same_of_others(cited, facts)):
@@ -341,13 +434,16 @@ def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     if cited is not None and asks and (demanded := demand_of(cited, facts)):
         return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if diagnosis.reason not in _OF_MESSAGES or not diagnosis.root_cause:
-        return general_account(diagnosis, facts) or reason.remedy
+        return general_account(diagnosis, facts) or _by_kind(diagnosis, None, facts) or reason.remedy
     cited = by_origin(diagnosis, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
     place = f"{cited.file}:{cited.line}: {message}"
-    message = f"{demand} ({place.rstrip('.')})." if demand else f"All that the log says is {place}"
-    return bare_crash(cited, facts) or message
+    line = facts.line(cited.line) if cited.file == "job.log" else None
+    account = account_of(line, facts) if line is not None and not demand else ""
+    message = f"{demand} ({place.rstrip('.')})." if demand else account or f"All that the log says is {place}"
+    crash = bare_crash(cited, facts)
+    return (account if crash else "") or crash or language_account(cited, facts) or message
 
 
 def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, understood: bool) -> str:

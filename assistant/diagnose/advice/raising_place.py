@@ -6,13 +6,14 @@ Where no remedy is known it carries the message, without what was quoted of it a
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from assistant.diagnose.advice.decisive import filled_fields
 from assistant.diagnose.advice.demands import demand_of
 from assistant.diagnose.advice.entry_words import MESSAGE_LINES, EntryWords, by_origin
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.origin import LIBRARY, Origin, message_of, origin_of, raised_at, source_of
+from assistant.diagnose.readers.origin import BARE_EXCEPTION, LIBRARY, Origin, code_of, message_of, origin_of, raised_at
 from assistant.records import Action, Category, Citation, Diagnosis
 
 SHOWN_OF_MESSAGE = 400
@@ -39,6 +40,24 @@ _ANNOUNCING = re.compile(
 )
 _OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
 """EntryWords by which a message complains, and not of what."""
+
+
+def with_message_line(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis that also cites the line on which the message begins, where its exception's own line is empty."""
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is None or not BARE_EXCEPTION.fullmatch(facts.streams.body(cited.text).text.strip()):
+        return diagnosis
+    raised = raised_at(cited, facts)
+    line = next(((number, text) for number, text in raised[1].more if text.strip()), None) if raised is not None else None
+    if line is None:
+        return diagnosis
+    words = cut(" ".join(line[1].split()), SHOWN_OF_MESSAGE)
+    head = cited.text.strip()
+    return replace(
+        diagnosis,
+        root_cause=(cited, Citation(cited.file, line[0], line[1], cited.rule), *diagnosis.root_cause[1:]),
+        summary=diagnosis.summary.replace(head, f"{head} {words}", 1),
+    )
 
 
 def raising_place(diagnosis: Diagnosis, facts: Facts, words: EntryWords | None) -> str:
@@ -77,7 +96,7 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     own = [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
     caller = own[-2] if len(own) > 1 else None
     called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
-    source = source_of(caller, facts) if caller is not None else ""
+    source = code_of(caller, facts) if caller is not None else ""
     quoted = f": {message}" if message else ""
     sentence = f"The program's own check at {_place_of(origin)} refuses it{quoted}{f' ({values})' if values else ''}"
     return f"{sentence}{called}{f', `{source}`' if source else ''}."

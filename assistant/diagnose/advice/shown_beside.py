@@ -24,11 +24,21 @@ LEAST_OFTEN, MOST_PLACES, LINES_APART = 3, 4, 2
 SHORTEST_KEY, LENGTH_OF_KEY = 20, 40
 """Characters by which two lines are taken for the same but for their numbers."""
 _KILLED = re.compile(
-    r"line (?P<line>\d{1,6}): (?:\d{2,9}\s+)?(?:Killed|Terminated)"
-    r"(?: +\(core dumped\))?\s{2,}(?P<command>\S.{0,400})"
+    r"line (?P<line>\d{1,6}): (?:\d{2,9}\s+)?(?:Killed|Terminated|Aborted|Segmentation fault|Bus error"
+    r"|Illegal instruction|Floating point exception)"
+    r"(?:\s+\(core dumped\))?\s{1,}(?P<command>(?!\(core)\S.{0,400})"
 )
-"""How bash tells which of its commands was killed."""
-_ENDED = re.compile(r"\bKilled\b|oom[-_]kill|Out Of Memory|Segmentation fault|Aborted|core dumped|Exited with|BAD TERMINATION")
+"""How bash tells which of its commands a signal ended."""
+CRASHES = re.compile(
+    r"double free|free\(\): |corrupted (?:size|unsorted|double)|malloc\S{0,4}: |Segmentation fault|SIGSEGV|core dumped"
+    r"|Illegal instruction|SIGILL"
+    r"|Bus error|SIGBUS|[Ff]loating point exception|SIGFPE|stack smashing"
+)
+"""What is printed where native code crashed."""
+_ENDED = re.compile(
+    r"\bKilled\b|^PC: @|\*\*\* Aborted at|oom[-_]kill|Out Of Memory|Segmentation fault|Aborted|core dumped|Exited with"
+    r"|BAD TERMINATION"
+)
 _BAR = re.compile(r"\d{1,3}%\||\|\s*\d+/\d+ \[|[█▉▊▋▌▍▎▏━╸╺]|it/s|s/it|\x1b\[A")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _ZERO = re.compile(
@@ -95,6 +105,10 @@ def _last_words(facts: Facts, end: int) -> Line | None:
         text = line.text
         if facts.before_leg(line.number) != facts.before_leg(end) or _ENDED.search(text[:MOST_OF_LINE]):
             return None
+        if any(episode.first <= line.number <= episode.last for episode in facts.episodes):
+            continue  # what a traceback shows was not printed by the program
+        if CRASHES.search(text[:MOST_OF_LINE]):
+            continue  # the C library printed it
         if len(_WORDS.findall(text[:MOST_OF_LINE])) > 1 and not _BAR.search(text[: 4 * MOST_OF_LINE]):
             return line
     return None

@@ -319,7 +319,7 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     if origin.library and origin.own and "UnboundLocalError" in text:
         slots["unset_inside"] = f"{origin.library} ({origin.deepest_file}:{origin.deepest_line})"
     if "next(" in source and "StopIteration" in text:
-        slots["exhausted"] = source
+        slots["exhausted" if "parameters()" in source or "buffers()" in source else "used_up"] = source
     if (match := ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
         slots["method"] = match[1]
     if _ARGUMENT.search(text) and (match := _UNPACKING.search(origin.code)):

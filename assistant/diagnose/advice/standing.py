@@ -8,6 +8,8 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.blocks import block_of, work_before
+from assistant.diagnose.advice.families import account_of
 from assistant.diagnose.advice.instructions import instruction_in
 from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, record_command, saved
 from assistant.diagnose.answer import cut
@@ -132,11 +134,16 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
             more = facts.line(often[1].number + 1) if words.endswith(":") else None
             words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
             return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
+        block = block_of(failing, facts)
+        if (len(block.lines) > 1 or work_before(block) is not None) and (account := account_of(failing, facts)):
+            return f"{node}{account}"
         whole = paragraph(failing, facts)
         instruction = instruction_in(whole)
         text = cut(" ".join(whole.split()), SHOWN_OF_SAVE + SHOWN_OF_END).rstrip(".")
         request = f" {instruction}." if instruction and not text.endswith(instruction) else ""
         return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}.{request}"
+    if len(block_of(last, facts).lines) > 1 and (account := account_of(last, facts)):
+        return f"{node}{account}"
     step = f", the last step {diagnosis.step}" if diagnosis.step and not facts.progress.learnt else ""
     record = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
     text = facts.streams.body(last.text).text.strip()

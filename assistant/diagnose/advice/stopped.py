@@ -128,10 +128,13 @@ ANEW = "Start it again"
 ENTRY_FIRST = frozenset({"killed.hydra", "killed.airflow_zombie"})
 """Signatures of kills of which an entry of the advice knows more than what holds of any kill."""
 SAVED_NOTHING = "It saved nothing"
+_OF_EPOCH = re.compile(r"^[Ee]poch[ :]*\d{1,6}[, ]+")
 _EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
 _EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
 _RUN_TIME = re.compile(r"^\s*Run time :\s+(\d{1,9}) sec")
 """As LSF tells it of the whole job."""
+_BEFORE_BAR_ENDS = re.compile(r"^.*%\|.*?(?:it/s|s/it)[^\]]{0,400}\](?:\^C)?(?=.)")
+"""A bar behind which, on its own line, a program says something else."""
 SHOWN_OF_SAVE, MOST_BEFORE = 240, 2000
 """Characters of a save that are shown, and lines before a stop in which words of failure are looked for."""
 _DIGITS, _LAST_NUMBER = re.compile(r"\d+"), re.compile(r"(?<![\d.])(\d{1,12})(?![\d.])\D{0,40}$")
@@ -176,7 +179,8 @@ def standing(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     elif (count := run_round(facts)) is not None:
         words += f" It was at {count}."
     elif (epoch := _epoch(facts)) is not None:
-        words += f" It was in epoch {epoch[0]} (job.log:{epoch[1]})."
+        inside = _OF_EPOCH.sub("", last_drawn(facts))
+        words += f" It was in epoch {epoch[0]}, at {inside}." if inside else f" It was in epoch {epoch[0]} (job.log:{epoch[1]})."
     elif diagnosis.step and facts.points:
         words += f" It had made step {diagnosis.step}."
     elif drawn := last_drawn(facts):
@@ -239,10 +243,13 @@ def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Pro
     if save is not None:
         time_left = f"the rest takes about {clock(bar.left_s)} at that rate"
         return f"{stood}, and {time_left}: ask for that much ({option}), and start from that save."
+    length = ran_for(facts)
+    ran_s = int(length.total_seconds()) if length is not None else 0
+    whole = clock(max(ran_s, bar.spent_s) + bar.left_s)
+    first = "" if ran_s > bar.spent_s else ", and what came before that loop on top (at least the time that it had and the rest)"
     return (
-        f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
-        f"{clock(bar.spent_s + bar.left_s)} "
-        f"({option}), unless it saves on the way and goes on from there."
+        f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants {whole} ({option}){first}, "
+        "unless it saves on the way and goes on from there."
     )
 
 
@@ -253,6 +260,8 @@ def _without_bar(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> s
     stood = f"it was at {count}" if count is not None else ""
     if not stood and (last := last_count(facts, _first_cited(diagnosis))):
         stood = f"its last count is {last}"
+    if not stood and (drawn := last_drawn(facts)):
+        stood = f"the last bar that was drawn is {drawn}"
     ran = f"it had run for {clock(int(length.total_seconds()))}" if length is not None else ""
     stood_at = " and ".join(words for words in (ran, stood) if words)
     stood_at = f"{with_capital(stood_at)}. " if stood_at else ""
@@ -285,7 +294,7 @@ def saved(facts: Facts, before: int | None = None) -> str:
     """Return which save is the last that the log shows, or that it shows none."""
     save = last_save(facts, before)
     if save is not None:
-        text = save.text.strip()
+        text = _BEFORE_BAR_ENDS.sub("", save.text).strip()
         if len(text) > SHOWN_OF_SAVE:
             text = cut(text, SHOWN_OF_SAVE)
         step = _step_of(save, facts)

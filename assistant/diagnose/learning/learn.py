@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from assistant.content.reading import filters
 from assistant.content.reasons import Reason, Role, Signature
-from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.case import Case
+from assistant.diagnose.evidence_text import evidence_text
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learning.opinions import LEAST_SIMILARITY, catch_up
@@ -28,7 +28,7 @@ from assistant.errors import ContentError, InputError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.ports import Embedder
 from assistant.records import Action, Citation, LearnedRule, RuleKind, RuleState
-from assistant.redact import redact
+from assistant.redact import head_of, redact
 from assistant.rules.learned import entry_of
 from assistant.rules.matching import Patterns, protected_lines
 from assistant.store import Memory, Store
@@ -97,18 +97,18 @@ class Proof:
             return f"it does not compile: {error}"
         missed = next((line for line in rule.examples if not holds(compiled, line) or not patterns.match_line(line)), None)
         if missed is not None:
-            return f"it does not match its own line: {missed[:120]}"
+            return f"it does not match its own line: {head_of(missed, 120)}"
         routine = next((line for line in rule.examples if self._knowledge.patterns.hides(line)), None)
         if routine is not None:
-            return f"it is a routine line: {routine[:120]}"
+            return f"it is a routine line: {head_of(routine, 120)}"
         return self._elsewhere(rule, compiled) or _in_health(rule, compiled, facts) or self._changes(rule, compiled)
 
     def _elsewhere(self, rule: LearnedRule, compiled: LinearPattern) -> str:
         for line in self._lines:
             if rule.of not in line.reasons and holds(compiled, line.text):
-                return f"it matches {line.place}: {line.text[:120]}"
+                return f"it matches {line.place}: {head_of(line.text, 120)}"
         healthy = next((line for line in self._healthy if holds(compiled, line)), None)
-        return f"it matches a line of a healthy log: {healthy[:120]}" if healthy is not None else ""
+        return f"it matches a line of a healthy log: {head_of(healthy, 120)}" if healthy is not None else ""
 
     def _changes(self, rule: LearnedRule, compiled: LinearPattern) -> str:
         """Return which earlier case would be diagnosed in another way with this rule."""

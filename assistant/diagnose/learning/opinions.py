@@ -24,7 +24,7 @@ from assistant.display import shorten
 from assistant.llm.embedded import words_of
 from assistant.ports import Describer, Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
-from assistant.redact import redact
+from assistant.redact import head_of, redact
 from assistant.store import Memory, Near, Store
 
 MOST_LINES = 50
@@ -59,7 +59,7 @@ class ModelOpinion:
             return None
         reasons = self._reasons()
         names = [name for name, reason in reasons.items() if reason.action is not Action.NONE]
-        description = describer.describe([line.text[:MOST_CHARACTERS] for line in lines_read], names)
+        description = describer.describe([head_of(line.text, MOST_CHARACTERS) for line in lines_read], names)
         if description is None or description.reason not in names:
             return None
         lines = [lines_read[number - 1] for number in dict.fromkeys(description.lines) if 1 <= number <= len(lines_read)]
@@ -301,7 +301,7 @@ def _nodes(best: Neighbour, action: Action, facts: Facts) -> tuple[NodeFinding, 
 def _summary(reason: Reason, best: Neighbour, recall: Recall) -> str:
     cured = f", cured by {recall.cure}" if recall.cure else ""
     shared = f", shares {', '.join(recall.shared)}" if recall.shared else ""
-    text = best.candidate.text.strip()[:180]
+    text = head_of(best.candidate.text.strip(), 180)
     return (
         f"{reason.title}, seen before in incident {recall.incident}{cured}, similarity {recall.similarity:.2f}{shared}: "
         f"{text} ({best.candidate.file}:{best.candidate.line})."

@@ -37,7 +37,7 @@ from assistant.llm.features import places
 from assistant.llm.ranker import NONE, TrainingExample
 from assistant.ports import LineScore, Ranker
 from assistant.records import Action, DecidedBy, Diagnosis, Rival
-from assistant.redact import redact
+from assistant.redact import head_of, redact
 from assistant.rules.matching import Entry, Patterns
 
 logger = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def _rival(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason]) -
     return Rival(
         best_guess.reason,
         min(sure, 0.6),
-        f"the line ranker's guess; {first.file}:{first.line}: {first.text.strip()[:140]}",
+        f"the line ranker's guess; {first.file}:{first.line}: {head_of(first.text.strip(), 140)}",
         f"no rule knows the line, and such guesses are right in {sure:.0%} of cases",
         next(iter(reason_table[best_guess.reason].tests), "Look at the line cited."),
     )

@@ -56,6 +56,7 @@ _SAVED = re.compile(
     rf"|\bsav(?:ed|ing)\b[ :].{{0,160}}\.(?:pth?|ckpt|safetensors)\b"
     r"|[Aa]dding directory to artifact \(\S{0,200}check-?points?/\S{1,200}\)\.{3} Done"
     r"|\b(?:wrote|writing|written|saved|saving)\b.{0,40}\b(?:restart|rst7?|wrfrst|cpt)\b"
+    r"|[Ss]ummoning checkpoint"
     rf"|\bsave {_WHOLE}:? (?:to |in |as |at )?[\w.~-]{{0,80}}/\S",
     re.IGNORECASE,
 )
@@ -222,6 +223,7 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
             or "tored" in line.text
             or "artifact" in line.text
             or "SAV" in line.text
+            or "ummoning" in line.text
         ) and _SAVED.search(line.text[:1000]):
             is_other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
             if not is_other and not _NOT_SAVED.search(line.text[:1000]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
+from keyword import kwlist, softkwlist
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import setting
@@ -338,3 +339,20 @@ def _asserted(source: str) -> dict[str, str]:
         if isinstance(test.ops[0], ast.Eq) and isinstance(test.left, ast.Call) and getattr(test.left.func, "id", "") == "len":
             slots["counted"] = written(test.left.args[0], source) if test.left.args else ""
     return slots
+
+
+_TEXTS = re.compile(r"""[rbfuRBFU]{0,2}("(?:[^"\\]|\\.)*(?:"|$)|'(?:[^'\\]|\\.)*(?:'|$))|#.*""")
+_KEYWORDS = frozenset((*kwlist, *softkwlist, "print", "exec"))
+_SHELL = re.compile(r"://|\$\(|`|&&|;\s*(?:rm|curl|sudo|sh)\b|\|\s*(?:sudo|ba)?sh\b")
+_TWO_WORDS = re.compile(r"(?<![\w.])([A-Za-z_]\w*) +([A-Za-z_]\w*)")
+
+
+def is_source(text: str) -> bool:
+    """Tell whether a line that stands where a traceback shows source may be Python: in prose two words follow one another.
+
+    Whoever prints a traceback chooses what stands there, and it is quoted as the code that failed.
+    """
+    code = _TEXTS.sub(" 0 ", text)
+    words = (match.groups() for match in _TWO_WORDS.finditer(code))
+    is_prose = any(not {first, second} & _KEYWORDS for first, second in words)
+    return not is_prose and not _SHELL.search(code)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.expressions import marked
+from assistant.diagnose.readers.expressions import is_source, marked
 from assistant.diagnose.readers.tracebacks import Episode, Raised, SourceFrame
 from assistant.logs.lines import Line
 from assistant.records import Citation, Diagnosis
@@ -107,24 +107,13 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
         return None
     own = _own(numbered) or _own(_chained_frames(cited, facts))
     frame = own or numbered[-1]
-    code, part = _source(frame, facts)
+    code, (_, part) = code_of(frame, facts), _source(frame, facts)
     packages = [package_of(each.file) for each in frames if each is frames[-1] or each.function not in FORWARDS]
     library = packages[-1] if frames[-1] is not own else ""
     caller = next((package for package in reversed(packages) if package != library), "") if library else ""
-    deepest = code if frame is frames[-1] else _source(frames[-1], facts)[0]
-    return Origin(
-        frame.file,
-        frame.line,
-        frame.function,
-        code,
-        part,
-        own is not None,
-        deepest,
-        frames[-1].file,
-        frames[-1].line,
-        library,
-        caller,
-    )
+    deepest = code if frame is frames[-1] else code_of(frames[-1], facts)
+    place, deepest_place = (frame.file, frame.line, frame.function), (frames[-1].file, frames[-1].line)
+    return Origin(*place, code, part, own is not None, deepest, *deepest_place, library, caller)
 
 
 def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
@@ -141,7 +130,7 @@ def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
         return "", ""
     inner = own[0][-1]
     outer = own[0][-2] if len(own[0]) > 1 else next((frames[-1] for frames in own[1:] if frames and frames[-1] != inner), None)
-    source = source_of(outer, facts) if outer is not None else ""
+    source = code_of(outer, facts) if outer is not None else ""
     name = "" if inner.function in (*FORWARDS, "forward", "__init__", "__getitem__") else re.escape(inner.function)
     handed = re.search(rf"\b{name}(?:\(\s*[^)\s]|\s*,)" if name else r"\(\s*[^)\s]", source)
     if (
@@ -204,12 +193,25 @@ def _page_text(page: str) -> str:
     return " ".join(_TAG.sub(" ", _HIDDEN.sub(" ", page[:MOST_OF_PAGE])).split())
 
 
+BARE_EXCEPTION = re.compile(r"[\w.]{0,120}(?:Error|Exception):")
+"""The head of a message that begins on a later line."""
+
+
+def _first_paragraph(lines: Sequence[str]) -> list[str]:
+    """Return the first lines that stand together, without those behind the next empty one."""
+    first = next((place for place, text in enumerate(lines) if text), len(lines))
+    end = next((place for place in range(first, len(lines)) if not lines[place]), len(lines))
+    return list(lines[first:end])
+
+
 def _message_lines(cited: Citation, facts: Facts) -> list[str]:
     raised = raised_at(cited, facts)
     more = [text for _, text in raised[1].more] if raised is not None else []
     if (inner := _quoted_message(more)) is not None:
         return [facts.streams.body(text).text.strip() for text in inner]
     lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
+    if BARE_EXCEPTION.fullmatch(lines[0]):
+        lines = [lines[0], *_first_paragraph(lines[1:])]
     if cited.file == "job.log" and len(cited.text) <= MOST_WRAPPED and (wrapped := _wrapped(cited, facts)):
         return [wrapped]
     if len(lines) > 1 or cited.file != "job.log":
@@ -351,8 +353,13 @@ def request_handler(cited: Citation, facts: Facts) -> str:
 
 
 def source_of(frame: SourceFrame, facts: Facts) -> str:
-    """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
+    """Return the line that a traceback shows behind a frame, whatever it is; empty where it shows none."""
     return _source(frame, facts)[0]
+
+
+def code_of(frame: SourceFrame, facts: Facts) -> str:
+    """Return the line of source that a traceback shows behind a frame; empty where it shows none that may be Python."""
+    return text if is_source(text := source_of(frame, facts)) else ""
 
 
 def _source(frame: SourceFrame, facts: Facts) -> tuple[str, str]:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assistant.diagnose.readers.runs import Keyed, Rising, Run, find_counters, keyed_lines, split_runs
+from assistant.diagnose.readers.runs import Rising, Run, find_counters, keyed_lines, split_runs
+from assistant.diagnose.readers.starts import Keyed
 from assistant.logs.lines import Line
-from assistant.logs.metrics import bar_epoch
+from assistant.logs.metrics import bar_epoch, counts_epochs
 from assistant.records import MetricPoint
 
 RECURRING, ROUTINE = 3, 30
@@ -136,11 +137,13 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
         tracebacks: First and last line of each.
     """
     metrics = [(point.line, float(point.step)) for point in points]
-    bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
+    drawn_lines = [line for line in lines if "%|" in line.text]
+    of_epochs = _count_epochs(drawn_lines)
+    bars = [(line.number, step) for line in drawn_lines if (step := _bar(line.text, of_epochs=of_epochs)) is not None]
     # bars and metrics count differently; mixed they would look like a counter that falls back
     bars += [(line.number, step) for line in lines if not bars and (step := _keras(line.text)) is not None]
     plain = [(line.number, float(m[1])) for line in lines if "tep" in line.text and (m := _STEP.search(line.text))]
-    drawn = tuple((line.number, at) for line in lines if "%|" in line.text and (at := _drawn(line.text)) is not None)
+    drawn = tuple((line.number, at) for line in drawn_lines if (at := _drawn(line.text)) is not None)
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     keyed = keyed_lines(lines)
@@ -233,13 +236,19 @@ def _drawn(text: str) -> float | None:
     return float(training[-1]["at"]) if training else None
 
 
-def _bar(text: str) -> float | None:
+def _count_epochs(lines: Sequence[Line]) -> bool:
+    """Tell whether the bars that name an epoch count the epochs themselves: each stands where its epoch is."""
+    bars = [(bar_epoch(line.text[: match.start(1)]), int(match[1])) for line in lines if (match := _BAR.search(line.text))]
+    return all(epoch is None or counts_epochs(epoch, at) for epoch, at in bars)
+
+
+def _bar(text: str, *, of_epochs: bool) -> float | None:
     """Return where a training bar stands, with the epochs before its own, as far as it names one: each epoch draws a new bar."""
     match = _BAR.search(text)
     if match is None or int(match.group(2)) < 10 or _too_fast(text):
         return None
     epoch = bar_epoch(text[: match.start(1)])
-    epochs_before = 0 if epoch is None else max(epoch.number - (epoch.of is not None), 0)
+    epochs_before = 0 if epoch is None or of_epochs else max(epoch.number - (epoch.of is not None), 0)
     return float(int(match.group(1)) + epochs_before * int(match.group(2)))
 
 

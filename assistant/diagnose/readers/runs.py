@@ -22,8 +22,10 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
+from assistant.diagnose.readers.starts import Keyed, refused_starts
 from assistant.diagnose.readers.streams import stamp
 from assistant.logs.lines import Line
+from assistant.redact import head_of
 
 HEAD_LINES = 40
 """Lines at the beginning of a run by which the next one is recognised."""
@@ -76,12 +78,19 @@ END = re.compile(
 
 
 _USED = re.compile(r"\bEpilog(?:ue)?\b|\b(?:cput|walltime|cpupercent)=\d", re.IGNORECASE)
+_REPORT = re.compile(r"^Sender: LSF System")
+_OUTPUT_IS = re.compile(r"^The output \(if any\) (?P<place>follows|is above)")
+_OF_REPORT = re.compile(r"^PS:|^Read file <|^-{5,}\s*$|^Sender: LSF System")
+"""Lines of a report of LSF behind the one that says where the output is, and what the next report begins with."""
+LONGEST_REPORT = 80
 EPILOGUE = 12
 """Lines of the epilogue of a scheduler, from its begin to what the job used."""
 
 
 _HASH = re.compile(r"(?<![\w.])(?=[a-f]{0,40}\d)[0-9a-f]{6,64}(?![\w.])")
 """A digest or a checksum: its letters differ from line to line as its digits do."""
+_EXPONENT = re.compile(r"(?<=\d)[eEdD][-+](?=\d{2,3}(?!\d))")
+"""Of a number, which has one or none as its size goes: `9.99E-002`, `0.1000`."""
 _ROW = re.compile(r"[\s|]*\d{1,9}(?:(?:\s*[,;|]|\s)\s*[-+\w.]{1,40}){1,20}[\s|,;]*$")
 _BETWEEN_COLUMNS = re.compile(r"[\s,;|]+")
 _FRACTION = re.compile(r"(?<![\w.])[-+]?\d{1,12}\.\d{1,18}(?:[eE][-+]?\d{1,3})?(?![\w.])")
@@ -104,14 +113,6 @@ class _Begin(NamedTuple):
     """Of the head's lines, how many came again."""
 
 
-class Keyed(NamedTuple):
-    """A line, and what lines of its form share."""
-
-    number: int
-    key: str
-    text: str
-
-
 def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
     """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars.
 
@@ -119,7 +120,7 @@ def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
     """
     keyed = []
     for number, text in lines:
-        key = _row_form(text) or _HASH.sub("", text[:READ_LENGTH]).translate(_NO_COUNTS)[:KEY_LENGTH]
+        key = _row_form(text) or _HASH.sub("", _EXPONENT.sub("", text[:READ_LENGTH])).translate(_NO_COUNTS)[:KEY_LENGTH]
         if len(key) >= SHORTEST_KEY:
             keyed.append(Keyed(number, key, text))
     return keyed
@@ -145,7 +146,13 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
         return ()
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
     printed = [line.number for line in keyed if END.search(line.text)]
-    begins = {**dict(_first_again(keyed)), **dict(_short_head_again(keyed, tracebacks)), **dict(_announced(keyed, ended))}
+    begins = {
+        **dict(refused_starts(keyed, tracebacks, steps)),
+        **dict(_first_again(keyed)),
+        **dict(_short_head_again(keyed, tracebacks)),
+        **dict(_announced(keyed, ended)),
+        **dict(_behind_reports(keyed)),
+    }
     previous = keyed[0].number
     for begin in _repeated(_outside(keyed, tracebacks), ended):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
@@ -153,7 +160,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
         if bisect_left(printed, begin.number) == bisect_left(printed, previous) and _counts_across(keyed, begin.number):
             continue  # a loop that catches what fails in it prints the same lines for each item
         if between_ends or (between_steps >= SUBSTANCE and begin.share >= STRONG_SHARE):
-            begins.setdefault(begin.number, f"the log begins again: {begin.text.strip()[:60]!r}")
+            begins.setdefault(begin.number, f"the log begins again: {head_of(begin.text.strip(), 60)!r}")
             previous = begin.number
     order = sorted((number, by) for number, by in begins.items() if not _accounted(keyed, number))
     firsts = [(keyed[0].number, ""), *order]
@@ -164,7 +171,27 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
 def _accounted(keyed: Sequence[Keyed], begin: int) -> bool:
     """Tell whether what a job used stands behind a line: the epilogue of a scheduler names job and user as its prologue did."""
     at = bisect_left(keyed, begin, key=lambda line: line.number)
+    if at < len(keyed) and _REPORT.match(keyed[at].text):
+        return not _report_first(keyed[at + 1 : at + LONGEST_REPORT])
     return any(_USED.search(line.text[:READ_LENGTH]) for line in keyed[at : at + EPILOGUE])
+
+
+def _report_first(lines: Sequence[Keyed]) -> bool:
+    """Tell whether the report of LSF stands before the output of its job, as it says; else it stands behind that."""
+    first = next((line.text for line in lines if _REPORT.match(line.text) or _OUTPUT_IS.match(line.text)), "")
+    output = _OUTPUT_IS.match(first)
+    return output is not None and output["place"] == "follows"
+
+
+def _behind_reports(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
+    """Yield where another run begins behind a report of LSF that stands behind the output of its own job."""
+    for place, line in enumerate(keyed):
+        output = _OUTPUT_IS.match(line.text)
+        if output is None or output["place"] == "follows":
+            continue
+        rest_of_log = (later for later in keyed[place + 1 :] if later.text.strip() and not _OF_REPORT.match(later.text))
+        if (begin := next(rest_of_log, None)) is not None:
+            yield begin.number, f"behind the report of a job in line {line.number}"
 
 
 def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
@@ -172,7 +199,7 @@ def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
     first = keyed[0]
     for before, line in pairwise(keyed):
         if line.key == first.key and line.text != before.text and _GRAVE.search(before.text) and _apart(before.text, line.text):
-            yield line.number, f"the first line again behind an error: {line.text.strip()[:60]!r}"
+            yield line.number, f"the first line again behind an error: {head_of(line.text.strip(), 60)!r}"
 
 
 def _short_head_again(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:
@@ -190,7 +217,7 @@ def _short_head_again(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, in
         if [line.text for line in keyed[at : at + len(head)]] == [line.text for line in head]:
             places.append(keyed[at])
     if len(places) > (len(head) == 1):
-        yield from ((line.number, f"the log begins again: {line.text.strip()[:60]!r}") for line in places)
+        yield from ((line.number, f"the log begins again: {head_of(line.text.strip(), 60)!r}") for line in places)
 
 
 def _apart(before: str, after: str) -> bool:
@@ -212,7 +239,7 @@ def _announced(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[tuple[i
         if START.search(line.text):
             place = bisect_left(ended, line.number)
             if place and ended[place - 1] > previous:
-                yield line.number, f"{line.text.strip()[:60]!r} after an end in line {ended[place - 1]}"
+                yield line.number, f"{head_of(line.text.strip(), 60)!r} after an end in line {ended[place - 1]}"
             previous = line.number
 
 

@@ -103,7 +103,7 @@ def _datetime_of(year: int, month: int, day: int, hour: int, minute: int, second
 
 _RANK_MARK = re.compile(r"\[(?:rank|RANK|Rank)[ :=]?(\d{1,6})\]:? ?")
 _MPI = re.compile(r"\[\d+,(\d{1,6})\](?:<std(?:out|err|diag)>)?: ?")
-_TASK = re.compile(r" {0,5}(\d{1,6}): ?")
+_TASK = re.compile(r" {0,5}(\d{1,6}):(?!\d\d(?::\d\d|\s)) ?")  # srun -l, and no time of the day
 _LOCAL = re.compile(r"\[(?:default)?(\d{1,4})\]: ?(?=\S)")
 """torchrun writes its role and the local rank, which every node has."""
 _RAY = re.compile(r"(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=([\d.]+))?\)(?:\x1b\[0m)? ?")

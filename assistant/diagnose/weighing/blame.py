@@ -26,6 +26,7 @@ from assistant.diagnose.weighing.external_findings import borne_out
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
 from assistant.records import Category, Citation, Diagnosis, NodeFinding, Whereabouts
+from assistant.redact import head_of
 
 JUST_BEFORE = timedelta(minutes=2)
 RECORD_LINES = 40
@@ -103,7 +104,7 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
     if len(nodes) != 1:
         return ()
     host, citation = next(iter(nodes.items()))
-    return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
+    return (NodeFinding(host, f"{citation.file} calls it down: {head_of(citation.text.strip(), 160)}", (citation,)),)
 
 
 def _named_below(line: Line, lines: Sequence[Line]) -> str:
@@ -255,7 +256,7 @@ def _earliest(exits: Sequence[ProcessExit]) -> set[str]:
 def _why(findings: Sequence[Finding]) -> str:
     best = max(findings, key=lambda finding: finding.strength)
     sources = {"dmesg.log": "its kernel says", "slurmctld.log": "the scheduler says", "job.log": "the job log says"}
-    return f"{sources.get(best.file, best.file)}: {best.text.strip()[:160]} ({best.rule})"
+    return f"{sources.get(best.file, best.file)}: {head_of(best.text.strip(), 160)} ({best.rule})"
 
 
 def _cite(finding: Finding) -> Citation:
@@ -288,7 +289,7 @@ def straggler(facts: Facts) -> NodeFinding | None:
                 Citation("job.log", line_about.number, line_about.text, "slow"),
             )
             return NodeFinding(
-                host, f"rank {rank} alone is behind in the collective, and: {line_about.text.strip()[:120]}", citations
+                host, f"rank {rank} alone is behind in the collective, and: {head_of(line_about.text.strip(), 120)}", citations
             )
     return None
 

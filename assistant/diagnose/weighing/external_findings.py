@@ -39,6 +39,7 @@ from assistant.diagnose.weighing.findings import (
 )
 from assistant.diagnose.weighing.retries import of_retries
 from assistant.records import Citation, Job, NodeFinding
+from assistant.redact import head_of
 from assistant.rules.matching import groups
 
 OF_THE_JOB = "scheduler"
@@ -69,7 +70,7 @@ def failed_nodes(facts: Facts) -> tuple[NodeFinding, ...]:
     if len(nodes) != 1:
         return ()
     node, citation = next(iter(nodes.items()))
-    return (NodeFinding(node, f"the scheduler says: {citation.text.strip()[:160]}", (citation,)),)
+    return (NodeFinding(node, f"the scheduler says: {head_of(citation.text.strip(), 160)}", (citation,)),)
 
 
 def during(text: str, job: Job) -> bool:

@@ -21,12 +21,14 @@ from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar
 from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, program_of, request_handler
+from assistant.diagnose.readers.rounds import last_count
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind, SourceFrame
 from assistant.diagnose.weighing.process_exits import exits_alone, first_task
 from assistant.diagnose.weighing.survival import SURVIVED_STEPS
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Citation, Diagnosis, EventKind, NodePattern, PatternKind, Whereabouts
+from assistant.redact import head_of
 from assistant.watch.progress import tells_of_save
 
 LOOK_BACK = 400
@@ -37,10 +39,8 @@ LEAD_S = 2.0
 """Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""
 FEWEST_RANKS = 8
 """With fewer ranks nothing can be said of the one that is missing."""
-MOST_MISSING = 0.05
-MOST_HITS = 200
-"""So many hits of one signature are surely all kept, see `logs.scan`."""
-
+MOST_MISSING, MOST_HITS = 0.05, 200
+"""The share of ranks; so many hits of one signature are surely all kept, see `logs.scan`."""
 
 _STEP_NAMED = re.compile(
     r"\b(?:global_?step|steps?|iter(?:ation)?s?|updates?|num_updates)(?: number)?['\"]?\s{0,3}[:=#\[(]?\s{0,3}"
@@ -167,7 +167,8 @@ def _training(steps: int, facts: Facts, at: int) -> str:
 
 def _worked(facts: Facts, at: int) -> bool:
     """Tell whether lines up to one show work that is not counted in steps: epochs, losses, saves, requests."""
-    return any(_WORKED.search(line.text[:2000]) or tells_of_save(line.text) for line in facts.between(max(1, at - MOST_WORK), at))
+    lines = facts.between(max(1, at - MOST_WORK), at)
+    return any(_WORKED.search(line.text[:2000]) or tells_of_save(line.text) for line in lines) or last_count(lines) is not None
 
 
 def _just_begun(facts: Facts, at: int) -> bool:
@@ -301,8 +302,6 @@ _OF_TORCHRUN = (
 
 OWN_WORDS = ("The last that the program itself printed is", "It came where its code says that it never comes")
 """How the advice for such a log quotes what the program printed before its launcher spoke."""
-_TELLS = "The last line that tells of a failure"
-"""How the advice for a log without a known cause quotes what it has."""
 
 
 class FirstExit(NamedTuple):
@@ -363,9 +362,11 @@ def with_lost_exception(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
         lost = f"the exception itself was lost when {ended}; its traceback breaks off at {place_words}"
     sentence = f"{UNKNOWN}{after}: {first.process} exited first, {code} ({_place(first.line, facts)}), and {lost}."
     advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.process)
-    if traceback is None and _TELLS in diagnosis.advice and f"job.log:{first.line}:" not in diagnosis.advice:
+    at = max(map(diagnosis.advice.find, OWN_WORDS))
+    lines = [int(number) for number in re.findall(r"job\.log:(\d{1,9})", diagnosis.advice[: at if at >= 0 else None])]
+    if traceback is None and lines and max(lines) < first.line and not diagnosis.advice.startswith("Its last line is"):
         advice = f"{diagnosis.advice} {advice}"
-    elif traceback is None and (at := max(map(diagnosis.advice.find, OWN_WORDS))) >= 0:
+    elif traceback is None and at >= 0:
         advice = f"{diagnosis.advice[at:]} {advice}"
     place = Whereabouts(f"{FIRST_EXIT}, {code}", first.node, first.rank, first.tasks[0] if len(first.tasks) == 1 else None,
                         citations=(cited,))  # fmt: skip
@@ -408,7 +409,7 @@ def _outlived_words(first: FirstExit, facts: Facts) -> str:
     if not episodes:
         return ""
     raised, steps = episodes[-1].raised[-1], facts.later_steps(episodes[-1].last)
-    text = facts.streams.body(raised.text).text.strip()[:MOST_MESSAGE]
+    text = head_of(facts.streams.body(raised.text).text.strip(), MOST_MESSAGE)
     return f"; behind the last exception before it ({_place(raised.line, facts)}: {text}) the job made {steps} more steps"
 
 

@@ -15,11 +15,13 @@ from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.candidate_lines import of_table, spared
+from assistant.diagnose.readers.end_records import RecordState
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import closed_under
+from assistant.diagnose.weighing.parts import item_verdicts, open_work
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.retries import failing_attempts
 from assistant.diagnose.weighing.survival import (
@@ -98,6 +100,8 @@ class RunOutcome:
     """Whether it counted up to its last."""
     concluded: bool = False
     """Whether a line says that the whole work is done."""
+    open_at: Line | None = None
+    """Line that shows that what came to its end is a part; None where nothing shows it."""
 
     def citations(self) -> tuple[Citation, ...]:
         """Return the lines as citations."""
@@ -134,12 +138,16 @@ _FAILED = re.compile(
 )
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
+    r"|\berrors?['\"]?\s?[:=]\s?(?:-|none\b|null\b|nil\b|n/?a\b|\[\]|\{\}|\"\"|'')(?=[;,\s})]|$)"
     r"|error (?:bar|rate|bound)|floating-point exceptions are signalling"
     r"|\bCE memory (?:read |scrubbing )?error\b|Error \d{1,3} \(ignored\)"
     r"|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
     r"|avg|word|character) errors?\b"
     r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
     r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
+    r"|\b[1-9]\d{0,8} (?:\w+ ){0,2}(?:kept|fetched|written|processed|converted|read|loaded|saved|downloaded|copied)\b.{0,40}"
+    r"\b\d+ (?:errors?|failed)\b"
+    r"|\b(?:kept|fetched|scanned|loaded|read|copied|indexed|extracted) [1-9]\d{0,8} .{0,40}\b\d+ (?:errors?|failed)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
     r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to|treat(?:ed|ing)? (?:it|them|this|these) as\b"
     r"|\b(?:can|could|may|might) (?!not\b)(?:\w+ ){0,2}(?:errors?|fail|failures?)\b"
@@ -158,6 +166,7 @@ _FINISHED = re.compile(
     r"|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
     r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b"
     r"|100%\||\b(?:sav(?:ed|ing)|wrote|written) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
+    r"|^OK(?: \([\w=, ]{1,60}\))?\s*$|\b\d{1,6} passed(?:, \d{1,6} (?:skipped|warnings?|deselected|x\w+))* in \d"
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
     re.IGNORECASE,
 )
@@ -200,10 +209,17 @@ def outcome_of(facts: Facts) -> RunOutcome:
     lines = list(_tail(facts))
     if not lines:
         return RunOutcome(How.NOTHING_WRONG)
+    if (recorded := _of_record(facts)) is not None:
+        return recorded
     for line in reversed(lines[-TAIL:]):
         if (status := EXIT_STATUS.search(line.text)) is not None:
             bad = any(int(code) for code in status.groups("") if code.lstrip("-").isdigit())
-            return RunOutcome(How.FAILED if bad else How.FINISHED, (line,), recorded=True)
+            open_line = (
+                open_work(line, lines, facts) if status["other"] and not bad else None
+            )  # what a driver says of one of its parts
+            return RunOutcome(
+                How.FAILED if bad else How.FINISHED, (open_line or line,), recorded=open_line is None, open_at=open_line
+            )
     last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
@@ -254,13 +270,25 @@ def outcome_of(facts: Facts) -> RunOutcome:
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
         counted, concluded = (any(tells(line.text) for line in finished) for tells in (_at_last, _concludes))
-        return RunOutcome(How.FINISHED, tuple(finished[-2:]), counted=counted, concluded=concluded)
+        if (open_line := open_work(finished[-1], lines, facts)) is not None:
+            return RunOutcome(How.FINISHED, (open_line,), open_at=open_line)
+        last_words = [line for line in finished if _concludes(line.text)][-1:] or finished[-1:]
+        ends = (*last_words, *(line for line in finished[-2:] if line not in last_words))
+        return RunOutcome(How.FINISHED, ends[:2], counted=counted, concluded=concluded)
     if (fault := _last_word(lines, facts.progress.last_line)) is not None:
         return RunOutcome(How.FAILED, (fault,))
     at = facts.line(facts.progress.last_line)
     if at is not None and facts.lines_total - at.number <= TAIL:
         return RunOutcome(How.GOES_ON, (at,))
     return RunOutcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+
+
+def _of_record(facts: Facts) -> RunOutcome | None:
+    """Return how a run ended by the record of its scheduler; None where it has none, or where its job only runs."""
+    record = facts.end_record
+    if record is None or record.state is RecordState.RUNNING:
+        return None
+    return RunOutcome(How.FAILED if record.is_bad else How.FINISHED, record.lines, recorded=True)
 
 
 def _last_word(lines: Sequence[Line], last_step: int) -> Line | None:
@@ -401,7 +429,7 @@ def _items(lines: Sequence[Line]) -> set[int]:
 
 
 def verdict_rows(lines: Sequence[Line]) -> dict[int, tuple[str, bool]]:
-    """Return the verdicts, `resnet-fp16: Failed`, that a program lists once it has said that its whole work is done.
+    """Return the verdicts, `resnet-fp16: Failed`, that a program lists once its whole work is done, or item by item before.
 
     Returns:
         By number of the line its text and whether it went well; nothing where none did.
@@ -409,7 +437,7 @@ def verdict_rows(lines: Sequence[Line]) -> dict[int, tuple[str, bool]]:
     end = next((place for place in range(len(lines) - 1, -1, -1) if _concludes(lines[place].text)), None)
     rows = [(line, match["well"]) for line in lines[end or 0 :] if (match := _VERDICT.match(line.text[:LONG]))]
     is_list = end is not None and len(rows) >= LIVED_WITH and any(well for _, well in rows)
-    return {line.number: (line.text, well is not None) for line, well in rows} if is_list else {}
+    return {line.number: (line.text, well is not None) for line, well in rows} if is_list else item_verdicts(lines)
 
 
 def _explained(episode: Episode, facts: Facts) -> int:

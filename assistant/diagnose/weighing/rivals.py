@@ -17,6 +17,7 @@ from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.findings import EXTERNAL, ROLES, Finding, is_boot, symptomatic
 from assistant.diagnose.weighing.weighing import by_reason
 from assistant.records import Diagnosis, Rival
+from assistant.redact import head_of
 
 MOST_RIVALS = 2
 _DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
@@ -94,7 +95,7 @@ def _suggested(reason: str, facts: Facts, reasons: Mapping[str, Reason], confide
         killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if reason == "killed" else None
     if killed is not None:
         line = facts.line(killed)
-        evidence = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
+        evidence = f"job.log:{killed}: {head_of(line.text.strip(), 140)}" if line is not None else f"job.log:{killed}"
         why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
         yield _rival("out_of_memory_error", share, evidence, why, reasons)
     for episode in facts.episodes if reason not in _SAYS_ITSELF else ():
@@ -117,7 +118,7 @@ def _rival(reason: str, confidence: float, evidence: str, against: str, reasons:
 
 
 def _line(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}: {finding.text.strip()[:140]}"
+    return f"{finding.file}:{finding.line}: {head_of(finding.text.strip(), 140)}"
 
 
 def rival_of_rules(diagnosis: Diagnosis, *, no_line: str) -> Rival:
@@ -128,7 +129,7 @@ def rival_of_rules(diagnosis: Diagnosis, *, no_line: str) -> Rival:
         no_line: What is said of one that cites no line.
     """
     cited = next(iter(diagnosis.root_cause), None)
-    speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else no_line
+    speaks = f"{cited.file}:{cited.line}: {head_of(cited.text.strip(), 140)}" if cited is not None else no_line
     against = "nothing that the rules know holds as a cause" if diagnosis.reason == "unknown" else "the rules were in doubt"
     return Rival(
         diagnosis.reason,

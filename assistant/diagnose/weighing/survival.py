@@ -351,8 +351,9 @@ def request_answered(line: int, facts: Facts) -> bool:
 
 
 def lived_through(episode: Episode, facts: Facts) -> bool:
-    """Tell whether a program goes on after a traceback: with the work from before, or having written it down itself."""
-    return work_went_on(episode.last, facts) or logged_by_itself(episode, facts)
+    """Tell whether a program goes on after a traceback: with the work from before, or having written it down, or warned of it."""
+    warned = all(level_of(line.text) == "warning" for line in facts.between(episode.first, episode.last))
+    return warned or work_went_on(episode.last, facts) or logged_by_itself(episode, facts)
 
 
 def logged_by_itself(episode: Episode, facts: Facts) -> bool:
@@ -397,8 +398,7 @@ _LEVEL = re.compile(
 )
 """How grave a logger calls its line, in its head."""
 _DEBUG = re.compile(r"(?<![\w-])(?:DEBUG|TRACE)(?![\w-])")
-_HEAD, _RECORD_LINES = 120, 8
-MILD_OUTLIVED = 8
+_HEAD, _RECORD_LINES, MILD_OUTLIVED = 120, 8, 8
 """Lines behind one that its own logger calls no trouble, which show that it was none."""
 
 

@@ -260,7 +260,7 @@ def _outside(
             continue
         same = sorted(
             (f for f in of_endings if f.reason == finding.reason and f.strength > 0.1),
-            key=lambda f: (f.file != finding.file, f.line),
+            key=lambda f: (f.file != finding.file, f.file == "job.log" and facts.before_leg(f.line), f.line),
         )
         return Termination(
             finding.reason,

@@ -31,7 +31,8 @@ from assistant.linear_patterns import LinearPattern, linear_pattern
 from assistant.logs.lines import Line
 from assistant.logs.shell import WordPiece, commands
 from assistant.records import Action, Category, Citation, Diagnosis
-from assistant.recover.comparison import training_end, training_goal
+from assistant.recover.comparison import LONGEST_END, training_end, training_goal
+from assistant.redact import head_of
 
 NO_RESTART = "Do not start the training again: it is over."
 RESULT_LIES = "its result lies at"
@@ -90,7 +91,7 @@ def with_training_over(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
         return diagnosis
     result = _result(facts)
     lies = f"; {RESULT_LIES} {result}" if result else ""
-    over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
+    over = f"The training is over ({head_of(end.line.text.strip(), 120)}, {_place(end.line, facts)}){lies}; only the {tail} failed"
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
     deed = with_checkpoint(DEEDS[diagnosis.action], facts, program_of(diagnosis, facts))
     specific = diagnosis.advice.replace(deed, "", 1).removesuffix(NO_HELP).strip() if deed else diagnosis.advice
@@ -110,7 +111,9 @@ def _stopped_after(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     end = _end_before(diagnosis.root_cause[0], facts)
     if end is None:
         return diagnosis
-    text = f"The training was over before ({end.line.text.strip()[:120]}, {_place(end.line, facts)}): nothing of it is lost."
+    text = (
+        f"The training was over before ({head_of(end.line.text.strip(), 120)}, {_place(end.line, facts)}): nothing of it is lost."
+    )
     return replace(diagnosis, advice=f"{text} {diagnosis.advice}")
 
 
@@ -133,7 +136,9 @@ def ends_of_training(facts: Facts) -> Iterator[TrainingTail]:
         end = training_end(line.text for line in lines)
         if end is None or not (end.said or end.saved_after):
             continue
-        at = next(line for line in reversed(lines) if line.text.strip()[:200] == end.line or end.line in line.text[:2000])
+        at = next(
+            line for line in reversed(lines) if head_of(line.text.strip(), LONGEST_END) == end.line or end.line in line.text[:2000]
+        )
         if not facts.progress.after(at.number) and not _said_before(at, lines, facts):
             yield TrainingTail(at, end.saved_after, sum(line.number > at.number for line in lines))
 

@@ -34,6 +34,7 @@ from assistant.diagnose.weighing.findings import (
 )
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
 from assistant.diagnose.weighing.retries import USED_UP, prefer_retries
+from assistant.diagnose.weighing.runtime_ends import weigh_runtime_ends
 from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
 
 KERNEL_EARLY = timedelta(minutes=15)
@@ -99,6 +100,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _believe_last_exception(weighed, facts)
     prefer_own_ends(weighed, facts)
     prefer_retries(weighed, facts)
+    weigh_runtime_ends(weighed, facts)
     return [finding for finding in weighed if finding.factor > 0.01]
 
 
