@@ -32,12 +32,19 @@ from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import counted_points, log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
-from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.plan import REMOVED_FIRST, resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.variable import OPEN
 from assistant.recover.saved_progress import logged_saves, points_by_epoch
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
-from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, loss_words, plain_start_words, start_losses
+from assistant.recover.start_costs import (
+    ONE_PIECE_LOST,
+    cost_of_beginning,
+    loss_words,
+    plain_start_words,
+    results_lost,
+    start_losses,
+)
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools.storage import node_saves, saves_in_words
@@ -150,7 +157,7 @@ def choose_checkpoint(
     saves = search.inventory
     if saves is None:
         elsewhere = node_saves(context, job_record, search.programs, pieces=bool(search.pieces))
-        harm = _rerun_harm(job_record, search)
+        harm = _rerun_harm(job_record, search) or _removal_harm(job_record, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
         points = log_points(job_record) if fresh else []
         hours = gpu_hours(job_record, context.clock.now())
@@ -198,7 +205,8 @@ def choose_checkpoint(
     doubts = [note for note in saves.notes if note.startswith(f"{choice.checkpoint.path.name} ")]
     warning = start_warning(job_record, search) if plan.refusal else ""
     reached = _reached(last_run(points))
-    cost = plain_start_words(way, search.programs, saves, choice.checkpoint, reached) if plan.refusal and not untried else ""
+    tells_cost = plan.refusal and not untried and not plan.refusal.startswith(REMOVED_FIRST)
+    cost = plain_start_words(way, search.programs, saves, choice.checkpoint, reached) if tells_cost else ""
     together = together_words(job_record, choice.checkpoint, _reached(points)) if plan.refusal else ""
     chosen_words = choice_note(choice, with_path=bool(plan.refusal))
     sentences = (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning, together)
@@ -241,6 +249,14 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     writes = writes_of_job(job, programs, seen_open=search.inventory is None)
     words = rerun_words([write for write in writes if write.deed is WriteDeed.APPENDS], job.work_dir)
     return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
+
+
+def _removal_harm(job: Job, search: CheckpointSearch) -> str:
+    """Return that a start from the beginning removes what the last attempt has written; empty where it does not."""
+    try:
+        return results_lost(job, start_losses(job, programs_now(job, search.programs)))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
 
 
 def start_warning(job: Job, search: CheckpointSearch) -> str:

@@ -68,7 +68,7 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
     """
     from assistant.logs.compress import compress
     from assistant.logs.scan import scan_log
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     _check("budget", budget, 200_000)
     path, account = _log_of(context, job)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import NightshiftError, ToolError, Unavailable, UnreadableFile
-from assistant.records import Diagnosis, Job, Risk
+from assistant.records import Checkpoint, Diagnosis, Job, Risk
 from assistant.recover.checkpoints.aside import lies_at
 from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
-from assistant.recover.checkpoints.layout import counts_steps
+from assistant.recover.checkpoints.layout import UNKNOWN_STEP, counts_steps
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves
 from assistant.recover.comparison import training_goal
 from assistant.recover.directives import directives_of, together_words
@@ -241,7 +241,7 @@ def saved_state(context: Context, job: Job) -> str:
         default=None,
     )
     newer = [
-        save for save in judged.checkpoints if not save.healthy and (newest_healthy is None or save.step > newest_healthy.step)
+        save for save in judged.checkpoints if not save.healthy and (newest_healthy is None or _is_newer(save, newest_healthy))
     ]
     torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
     open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
@@ -267,6 +267,11 @@ def saved_state(context: Context, job: Job) -> str:
     together = together_words(job, newest_healthy, max((point.step for point in log_points(job)), default=None))
     by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
     return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *_writer(context, job)]))
+
+
+def _is_newer(save: Checkpoint, rival: Checkpoint) -> bool:
+    """Tell whether a checkpoint is of a later step than another, or, where it tells none, was written later."""
+    return save.saved_at > rival.saved_at if save.step == UNKNOWN_STEP else save.step > rival.step
 
 
 _TRAINS = re.compile(r"(?:\w*Trainer|\bfit|\btrain|\bbackward)\s*\((?!\s*(?:False|mode\s*=\s*False)\s*\))|\boptim\b")

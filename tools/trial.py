@@ -27,6 +27,7 @@ from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.variable import OPEN
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.source.settings import repeat_problem
+from assistant.recover.trial.named_folders import named_folders
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
 from assistant.recover.trial.trial import (
     LONGEST_S,
@@ -308,6 +309,7 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
         folder=Path(plan.checkpoint.path).parent,
         hidden=led.set_aside,
         written=written,
+        job_paths=named_folders(plan.job, spec),
         seconds=seconds,
         python=tuple(context.commands.get("python3", ("python3",))),
     )

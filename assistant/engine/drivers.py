@@ -37,7 +37,7 @@ from assistant.recover.situation import AVOIDED, avoided
 from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 __all__ = ["GOES_ON", "DriverTurn", "driver_turn"]
 
@@ -68,7 +68,7 @@ class DriverTurn(NamedTuple):
     """Whether it is a driver that is started again now."""
 
 
-def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> DriverTurn:
+def driver_turn(engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> DriverTurn:
     """Return how a job is treated that a driver submitted, or that is a driver; empty where neither is known."""
     if engine.replays or incident.kind is not EventKind.JOB_ENDED or incident.job is None:
         return DriverTurn()
@@ -101,7 +101,7 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
     return _given_up(engine, incident, diagnosis, job, children, is_restart=is_restart)
 
 
-def _left_to(engine: Engine, job: Job, parent: Job) -> DriverTurn:
+def _left_to(engine: EnginePort, job: Job, parent: Job) -> DriverTurn:
     words = (
         f"job {job.id} was submitted by job {parent.id} ({parent.name}), which still runs and starts it again by itself, or gives "
         "up: it is left to that"
@@ -118,7 +118,7 @@ def _gave_up_after(parent: Job, job: Job) -> bool:
     return job.ended <= parent.ended and parent.ended - job.ended <= FAILS_WITHIN
 
 
-def _with_its_driver(engine: Engine, job: Job, parent: Job) -> DriverTurn:
+def _with_its_driver(engine: EnginePort, job: Job, parent: Job) -> DriverTurn:
     """Return the turn of a job whose driver has given up: its work counts only where that starts it."""
     words = f"job {job.id} was submitted by job {parent.id} ({parent.name}), which gave up"
     incidents = engine.store.incidents(job=parent.id)
@@ -139,7 +139,7 @@ def _line_words(driver: Job) -> str:
 
 
 def _given_up(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, children: Sequence[Job], *, is_restart: bool
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job, children: Sequence[Job], *, is_restart: bool
 ) -> DriverTurn:
     names = ", ".join(f"{child.id} ({child.name})" for child in children[:MOST_NAMED])
     words = f"job {job.id} ({job.name}) submitted job {names} and ended because that failed"
@@ -193,7 +193,7 @@ def _restart_problem(job: Job, causes: Sequence[Diagnosis], many: int, *, is_res
     return ""
 
 
-def _joint_cause(engine: Engine, incident: Incident, job: Job, causes: Sequence[Diagnosis]) -> Diagnosis:
+def _joint_cause(engine: EnginePort, incident: Incident, job: Job, causes: Sequence[Diagnosis]) -> Diagnosis:
     """Return the diagnosis that the failed jobs of a driver share, with nodes whose disks other users have filled."""
     first = next((cause for cause in causes if cause.faulty_nodes), causes[0])
     nodes = {finding.node: finding for cause in causes for finding in cause.nodes}
@@ -205,7 +205,7 @@ def _cause_words(causes: Sequence[Diagnosis]) -> str:
     return causes[0].summary if causes else ""
 
 
-def _set_aside_first(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job) -> DriverTurn:
+def _set_aside_first(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job) -> DriverTurn:
     """Return the turn of a driver that goes on once the nodes at fault are out of service: its jobs know of no exclusion."""
     playbook = engine.playbooks.get(DRIVER)
     if playbook is None:
@@ -224,11 +224,11 @@ def _set_aside_first(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
     return DriverTurn(over=f"job {job.id} ({job.name}) was not started again: {words}. {_line_words(job)}. {diagnosis.summary}")
 
 
-def _in_service(engine: Engine, nodes: Collection[str]) -> list[str]:
+def _in_service(engine: EnginePort, nodes: Collection[str]) -> list[str]:
     return [node.name for node in engine.scheduler.nodes() if node.name in nodes and node.state not in OUT_OF_SERVICE]
 
 
-def _at_work(engine: Engine, job: Job) -> Job | None:
+def _at_work(engine: EnginePort, job: Job) -> Job | None:
     """Return a job that a driver submitted and that has not ended; None where there is none."""
     job_ids = jobs_named_by(job)
     return next(
@@ -241,12 +241,12 @@ def _at_work(engine: Engine, job: Job) -> Job | None:
     )
 
 
-def _restarts(engine: Engine, job: Job, child: Job) -> bool:
+def _restarts(engine: EnginePort, job: Job, child: Job) -> bool:
     call = restart_of(engine.store, job)
     return call is not None and call.arguments.get("job") == child.id
 
 
-def _parent(engine: Engine, job: Job, own: Sequence[Job]) -> Job | None:
+def _parent(engine: EnginePort, job: Job, own: Sequence[Job]) -> Job | None:
     """Return the job that submitted another one; None where that is not known."""
     for candidate in parents_first(own, job)[:MOST_LOGS]:
         listing = _listing(engine, candidate)
@@ -260,7 +260,7 @@ def _parent(engine: Engine, job: Job, own: Sequence[Job]) -> Job | None:
     return None
 
 
-def _failed_children(engine: Engine, job: Job, own: Sequence[Job]) -> list[Job]:
+def _failed_children(engine: EnginePort, job: Job, own: Sequence[Job]) -> list[Job]:
     """Return the jobs that a failed one had submitted and that failed shortly before it."""
     if job.ended is None or not job.ended_badly:
         return []
@@ -274,7 +274,7 @@ def _failed_children(engine: Engine, job: Job, own: Sequence[Job]) -> list[Job]:
     return [listing for listing in listings if listing is not None and submitted_by(listing, job, job_ids)]
 
 
-def _listing(engine: Engine, job: Job) -> Job | None:
+def _listing(engine: EnginePort, job: Job) -> Job | None:
     try:
         return engine.scheduler.job(job.id)
     except (ToolError, Unavailable):

@@ -15,7 +15,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import judge
 from assistant.diagnose.weighing.rivals import Opinion
 from assistant.engine import reconciliation, retry_policy
-from assistant.engine.evidence import with_cluster_evidence
+from assistant.engine.cluster_evidence import with_cluster_evidence
 from assistant.engine.evidence.array_tasks import reconsidered
 from assistant.engine.evidence.returned_files import with_returned_file
 from assistant.engine.gather import (
@@ -28,7 +28,7 @@ from assistant.engine.gather import (
     with_held_nodes,
     worth_probing,
 )
-from assistant.engine.intake import hand_over, open_or_join
+from assistant.engine.intake import check_writable, hand_over, open_or_join
 from assistant.engine.learning import confirm_recovered
 from assistant.engine.node_ledger import record_in_ledger, with_patterns
 from assistant.engine.outages import Outages, Turn, tried_by_restart
@@ -170,16 +170,23 @@ class Engine:
         self.look()
         self.make_allowed()
         ends = self.resume(owner=owner)
-        self.outages.look(self)
-        self.good_runs.look(self)
-        self.escalated.look(self, self.watcher.jobs)
-        self.process_looks.look(self, self.watcher.jobs)
+        for look in self.looks().values():
+            look()
         try:
             settled = self.settle_leases()
         except Unavailable as error:
             logger.warning("cordons that ran out stay as they are: %s", error)
             return ends
         return ends + [self.store.incident(cordon.incident) for cordon in settled if cordon.incident is not None]
+
+    def looks(self) -> Mapping[str, Callable[[], object]]:
+        """Return what each pass looks at besides, by name: `tick` takes one after the other, the daemon gives them to threads."""
+        return {
+            "outages": lambda: self.outages.look(self),
+            "good runs": lambda: self.good_runs.look(self),
+            "escalated": lambda: self.escalated.look(self, self.watcher.jobs),
+            "processes": lambda: self.process_looks.look(self, self.watcher.jobs),
+        }
 
     @collected_seldom()
     def look(self) -> list[Incident]:
@@ -192,7 +199,7 @@ class Engine:
         events = chain(list(self._unopened.values()), self.watcher.found(known=self._known_incidents()))
         incidents = [incident for event in events if (incident := self._opened(event)) is not None]
         if self._unopened and not incidents:
-            self._must_be_writable()
+            check_writable(self.store)
         self.requeues.look(self, self.watcher.jobs)
         close_resumed(self)
         open_if_due(self.store, self.gate.policy)
@@ -218,13 +225,8 @@ class Engine:
         troubles, self.troubles = self.troubles, []
         return troubles
 
-    def _must_be_writable(self) -> None:
-        """Raise StoreError where the store cannot be written at all: that befalls all events, and not this one."""
-        with self.store.transaction() as connection:
-            connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")
-
     def make_allowed(self) -> list[Outcome]:
-        """Make the calls that a person allowed in a door that did not go on with them, and with which no playbook goes on."""
+        """Make the calls that a person allowed in an interface that did not go on with them, and with which no playbook goes on."""
         self.troubles += reconciliation.reconcile_orphans(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
         for call in [*self.store.allowed(), *filter(partial(reconciliation.outlives_incident, self), self.store.allowed_steps())]:
@@ -361,7 +363,7 @@ class Engine:
         return not incident.state.ended and self._recovered(incident, by)
 
     def _stopped(self, incident: Incident, by: str | None) -> bool:
-        """Hold an incident while the breaker is open, drop it once it was reset; a person at a door may go on with it."""
+        """Hold an incident while the breaker is open, drop it once it was reset; a person at an interface may go on with it."""
         left_over = retry_policy.left_since(self.store, incident) is not None
         if by is not None and sits_at_a_door(by):
             if left_over or why_open(self.store):

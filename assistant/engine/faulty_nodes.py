@@ -28,11 +28,12 @@ from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFi
 from assistant.recover.joblog import log_lines
 from assistant.recover.playbook import Wanted, calls_of
 from assistant.recover.situation import AVOIDED, accused, avoided, proven
+from assistant.redact import head_of
 from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import JobFailure, paths_of, service_of
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ MOST_WITNESS_LOOKS = 4
 """Looks for a second witness, of one incident, before it waits for others."""
 
 
-def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+def set_aside_at_once(engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> None:
     """Make the cordons of an incident's playbook before it waits for others, for nodes at fault that fail one job after the other.
 
     A node that two witnesses accuse needs no further look; of one that a single one accuses the playbook's own look for a second
@@ -73,7 +74,7 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
         make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(swallowing[node]) for node in nodes))
 
 
-def set_aside_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+def set_aside_proven(engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> None:
     """Make the cordons of an incident's playbook though its job is left to a driver: that may begin again on the very node."""
     nodes = [node.name for node in engine.scheduler.nodes() if node.name in proven(diagnosis) and node.state not in OUT_OF_SERVICE]
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
@@ -83,7 +84,7 @@ def set_aside_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis) -
 
 
 def make_cordons(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, playbook: Playbook, nodes: Collection[str], *, looks: int = 1
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, playbook: Playbook, nodes: Collection[str], *, looks: int = 1
 ) -> None:
     """Make the cordons of a playbook for some nodes now, in the steps in which it would make them itself.
 
@@ -114,7 +115,7 @@ def make_cordons(
 
 
 def _seconded_early(
-    engine: Engine, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, looks: int
+    engine: EnginePort, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, looks: int
 ) -> Mapping[str, Any]:
     """Return what a playbook's look for a second witness gives now; the playbook makes its own later, when more may be known.
 
@@ -144,7 +145,7 @@ def failed_on(jobs: Iterable[Job], node: str, at: datetime) -> frozenset[str]:
     )
 
 
-def _cordon(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> Outcome | None:
+def _cordon(engine: EnginePort, incident: Incident, planned_call: Wanted, by: str) -> Outcome | None:
     try:
         return engine.gate.call(
             planned_call.tool, planned_call.arguments, why=planned_call.why, by=by, incident=incident.id, step=planned_call.key
@@ -154,7 +155,7 @@ def _cordon(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -
         return None
 
 
-def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_swallowing_disk(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that accuses a node whose own disk strangers have filled, where it failed several jobs; else as it is.
 
     Whoever fills a disk and lets jobs fail of it there accuses nobody but themselves: whose files they are is asked on the node.
@@ -177,7 +178,7 @@ def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosi
     return diagnosis
 
 
-def with_left_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, user: str) -> Diagnosis:
+def with_left_files(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, user: str) -> Diagnosis:
     """Return a diagnosis that accuses nodes whose own disk is full of files which others left; else as it is.
 
     Meant for jobs that nothing can keep away from the node but that it is out of service. Others left them where none of those who
@@ -218,7 +219,7 @@ def filled_by_strangers(rows: Sequence[Mapping[str, Any]], users: Collection[str
     return bool(large) and not unsure and not large & {*users, *map(str, numbers), "root"}
 
 
-def _victims(engine: Engine, incident: Incident, node: str, disk: str) -> dict[str, str]:
+def _victims(engine: EnginePort, incident: Incident, node: str, disk: str) -> dict[str, str]:
     """Return the other jobs that failed lately of the same disk of a node, with their users; none where a user is not known."""
     at = incident.failed_at or incident.opened
     victims = {}
@@ -286,7 +287,7 @@ def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Job
         error=error,
         gone=missing_paths,
         emptied=emptied,
-        wording=message.strip()[:200],
+        wording=head_of(message.strip(), 200),
         on_node=bool(left_out),
     )
 

@@ -30,6 +30,7 @@ from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import RESTARTS, restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
 from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
+from assistant.redact import head_of, tail_of
 from assistant.schedulers.slurm_jobs import killer_in
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
@@ -82,7 +83,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     kernel_text = _sections(kernel)
     if kernel_text:
         # the text that citations of dmesg.log count the lines of
-        store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
+        store.add_evidence(incident.id, "dmesg.log", tail_of(kernel_text, KEPT_CHARACTERS), {"nodes": nodes})
     scheduler_text = lines_of_attempt(str((scheduler or {}).get("text", "")), job, incident.attempt)
     try:
         case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
@@ -172,7 +173,9 @@ def _logs(store: Store, incident: Incident, job: Job | None) -> JobLogs | None:
         store.add_evidence(incident.id, f"{LOGS} unknown", f"unknown: {error}", {"known": False})
         return None
     text = "\n".join([*(file.described() for file in logs.files), *logs.problems]) or "no log is known"
-    store.add_evidence(incident.id, LOGS, text[:KEPT_CHARACTERS], {**noted(logs, store.clock.now()), "account": job.account})
+    store.add_evidence(
+        incident.id, LOGS, head_of(text, KEPT_CHARACTERS), {**noted(logs, store.clock.now()), "account": job.account}
+    )
     return logs
 
 
@@ -192,7 +195,7 @@ def keep_log_ends(store: Store, scheduler: Scheduler, incident: Incident) -> Non
 def _keep_unread(store: Store, incident: Incident, case: Case, why: str) -> None:
     source = "job log" if case.has_log else "metrics.jsonl"
     logger.warning("incident=%s its %s cannot be read: %s", incident.id, source, why)
-    store.add_evidence(incident.id, f"{source} unread", f"unknown: {why}"[:KEPT_CHARACTERS], {"known": False})
+    store.add_evidence(incident.id, f"{source} unread", head_of(f"unknown: {why}", KEPT_CHARACTERS), {"known": False})
 
 
 def _size_of(log: Path, job: Job | None) -> tuple[int | None, str]:
@@ -309,7 +312,7 @@ def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
     checked = ask(store, gate, incident, "check_nodes", arguments)
     text = as_text(checked) if checked is not None else ""
     if text:
-        store.add_evidence(incident.id, "probes.log", text[-KEPT_CHARACTERS:], {"nodes": list(job.nodes)})
+        store.add_evidence(incident.id, "probes.log", tail_of(text, KEPT_CHARACTERS), {"nodes": list(job.nodes)})
     return text
 
 
@@ -326,7 +329,7 @@ def ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict
         return None
     if not outcome.ok or tool not in ("kernel_log", "check_nodes"):
         text = outcome.error if not outcome.ok else str(outcome.value)
-        store.add_evidence(incident.id, f"{tool}({argument_words})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
+        store.add_evidence(incident.id, f"{tool}({argument_words})", tail_of(text, KEPT_CHARACTERS), {"known": outcome.ok})
     return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
 
 

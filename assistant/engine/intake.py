@@ -22,10 +22,12 @@ from assistant.tooling import find_tool
 
 if TYPE_CHECKING:
     from assistant.agent.tellers import RecoveryState
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
+PASSED = "passed"
+"""Stage of an incident whose job was seen past the step where the attempt before had ended."""
 UNPROVEN = "unproven"
 """Stage of an incident about a hang of which a person was asked since nothing but silence spoke for it."""
 
@@ -164,7 +166,7 @@ def _taken_up(store: Store, incident: Incident, event: Event) -> Incident:
     return store.incident(incident.id)
 
 
-def requested_incident(engine: Engine, job_id: str, *, by: str, repeat: bool = False) -> Incident:
+def requested_incident(engine: EnginePort, job_id: str, *, by: str, repeat: bool = False) -> Incident:
     """Return the unfinished incident of a job, else a new one.
 
     Args:
@@ -198,7 +200,7 @@ AGENT = "agent"
 class AgentRecovery:
     """Recoveries that an agent begins on one engine; an `agent.tellers.Recovery`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EnginePort) -> None:
         self._engine = engine
 
     def standing(self, job: str) -> RecoveryState | None:
@@ -260,3 +262,9 @@ def stands_for(neighbour: Incident, incident: Incident) -> bool:
         return False
     is_later = (neighbour.closed, neighbour.id) > (incident.closed, incident.id)
     return is_later or f"incident {neighbour.id} is about that job" in incident.note
+
+
+def check_writable(store: Store) -> None:
+    """Raise StoreError where the store cannot be written at all: that befalls all events, and not a single one."""
+    with store.transaction() as connection:
+        connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")

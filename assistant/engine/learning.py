@@ -40,12 +40,13 @@ from assistant.records import (
     Rival,
 )
 from assistant.recover.joblog import LOGS, noted_logs
+from assistant.redact import head_of
 from assistant.store import Store
 from assistant.tooling import found as tools
 from assistant.untrusted import READ_S, is_regular, list_folder, read_start, reading_as, status_of, within
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Confirmation:
 
 
 def confirm(
-    engine: Engine,
+    engine: EnginePort,
     incident_id: int,
     *,
     by: str,
@@ -110,7 +111,7 @@ def confirm(
     return Confirmation(diagnosis, teacher_of(engine).teach(replace(lesson, cure=cure or lesson.cure)), cited)
 
 
-def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+def confirm_recovered(engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> None:
     """Take a verified recovery as the proof of its diagnosis; what cannot be learned now never holds up a recovery."""
     if engine.embedder is None or not diagnosis.root_cause or diagnosis.reason == "unknown":
         return
@@ -136,13 +137,13 @@ def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
         logger.warning("incident=%s was not remembered: %s", incident.id, error)
 
 
-def take_back(engine: Engine, incident_id: int, *, by: str, why: str) -> bool:
+def take_back(engine: EnginePort, incident_id: int, *, by: str, why: str) -> bool:
     """Take a confirmation back; False when the incident was not confirmed."""
     engine.store.incident(incident_id)
     return teacher_of(engine).forget(incident_id, by=f"operator:{by}", why=why)
 
 
-def teacher_of(engine: Engine, *, healthy: Sequence[str] = ()) -> Teacher:
+def teacher_of(engine: EnginePort, *, healthy: Sequence[str] = ()) -> Teacher:
     """Return what keeps the lessons of an engine.
 
     Raises:
@@ -160,11 +161,11 @@ def cure_of(store: Store, incident: Incident) -> str:
         for call in store.calls(incident.id, status=CallStatus.DONE)
         if call.tool in tools() and tools()[call.tool].risk is not Risk.READ
     ]
-    deeds = "; ".join(" ".join((call.preview or call.tool).split())[:120] for call in changing[:4])
+    deeds = "; ".join(head_of(" ".join((call.preview or call.tool).split()), 120) for call in changing[:4])
     return f"playbook {incident.playbook}: {deeds}" if incident.playbook and deeds else deeds
 
 
-def _known_reason(engine: Engine, reason: str) -> str:
+def _known_reason(engine: EnginePort, reason: str) -> str:
     reasons = engine.knowledge.reasons
     if reason in reasons and reason != "unknown":
         return reason
@@ -182,7 +183,7 @@ def _known_action(action: str) -> Action | None:
         raise UsageError(f"there is no action {action!r}; known ones: {', '.join(Action)}") from None
 
 
-def _facts(engine: Engine, incident: Incident) -> Facts | None:
+def _facts(engine: EnginePort, incident: Incident) -> Facts | None:
     """Return the facts of what the attempt left, read again from where the evidence says that it lies; None where it is gone."""
     log: Path | None = None
     logs: JobLogs | None = None
@@ -202,7 +203,7 @@ def _facts(engine: Engine, incident: Incident) -> Facts | None:
         return None
 
 
-def _read_again(engine: Engine, log: Path | None, logs: JobLogs | None, kernel: str) -> Facts | None:
+def _read_again(engine: EnginePort, log: Path | None, logs: JobLogs | None, kernel: str) -> Facts | None:
     if logs is not None and (case := Case.from_parts(None, kernel, "", None, None, None).with_logs(logs)).logs:
         return facts_of(case, engine.knowledge)
     if log is not None and (not is_regular(log) or status_of(log).st_size > LARGEST_LOG):
@@ -213,7 +214,7 @@ def _read_again(engine: Engine, log: Path | None, logs: JobLogs | None, kernel: 
 
 
 def _reason_lines(
-    engine: Engine, facts: Facts | None, before: Diagnosis | None, reason: str, named_lines: Sequence[str], by: str
+    engine: EnginePort, facts: Facts | None, before: Diagnosis | None, reason: str, named_lines: Sequence[str], by: str
 ) -> tuple[Citation, ...]:
     """Return the lines that show the reason: those named, else those cited for it, else a guess."""
     if named_lines and facts is None:
@@ -227,7 +228,7 @@ def _reason_lines(
 
 
 def _lesson(
-    engine: Engine,
+    engine: EnginePort,
     incident: Incident,
     diagnosis: Diagnosis,
     cited: tuple[Citation, ...],
@@ -255,7 +256,7 @@ def _lesson(
     )
 
 
-def _job(engine: Engine, incident: Incident) -> Job | None:
+def _job(engine: EnginePort, incident: Incident) -> Job | None:
     try:
         return engine.scheduler.job(incident.job) if incident.job is not None else None
     except NightshiftError:
@@ -263,7 +264,7 @@ def _job(engine: Engine, incident: Incident) -> Job | None:
 
 
 def _corrected(
-    engine: Engine, before: Diagnosis | None, reason: str, action: Action, cited: tuple[Citation, ...], by: str, why: str
+    engine: EnginePort, before: Diagnosis | None, reason: str, action: Action, cited: tuple[Citation, ...], by: str, why: str
 ) -> Diagnosis:
     """Return the diagnosis that a person gave, with the one before among the rivals."""
     reason_entry = engine.knowledge.reasons[reason]
@@ -273,7 +274,7 @@ def _corrected(
             Rival(
                 before.reason,
                 before.confidence,
-                f"the {before.by} verdict: {before.summary[:200]}",
+                f"the {before.by} verdict: {head_of(before.summary, 200)}",
                 f"{by} says otherwise{why_words}",
                 "",
             ),
@@ -320,7 +321,7 @@ class LearnedCase:
         return self.before is not None and self.before.reason in (self.label.reason, *self.label.also)
 
 
-def learn_from(engine: Engine, labels: Sequence[Label], *, by: str) -> Iterator[LearnedCase]:
+def learn_from(engine: EnginePort, labels: Sequence[Label], *, by: str) -> Iterator[LearnedCase]:
     """Diagnose labelled cases in turn and yield each with what it taught; later cases profit from earlier ones.
 
     Args:
@@ -336,7 +337,7 @@ def learn_from(engine: Engine, labels: Sequence[Label], *, by: str) -> Iterator[
             yield LearnedCase(label, None, None, None, str(error))
 
 
-def _teach(engine: Engine, label: Label, by: str, healthy: Sequence[str]) -> LearnedCase:
+def _teach(engine: EnginePort, label: Label, by: str, healthy: Sequence[str]) -> LearnedCase:
     knowledge = engine.knowledge
     if label.reason not in knowledge.reasons:
         raise InputError(f"there is no reason {label.reason!r}; known ones: {', '.join(sorted(knowledge.reasons))}")
@@ -365,7 +366,7 @@ def _teach(engine: Engine, label: Label, by: str, healthy: Sequence[str]) -> Lea
     return LearnedCase(label, before, incident, teacher_of(engine, healthy=healthy).teach(lesson))
 
 
-def _incident(engine: Engine, label: Label) -> int:
+def _incident(engine: EnginePort, label: Label) -> int:
     """Return the closed incident that stands for a labelled case."""
     name = f"lesson:{label.folder.name}:{_digest(label)}"
     incident, new = engine.store.open_incident(

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
-from assistant.engine.evidence.moved_servers import ServerState, server_behind
 from assistant.engine.faulty_nodes import failure_of, set_aside_at_once, set_aside_proven
+from assistant.engine.intake import PASSED
+from assistant.engine.outcomes.moved_servers import ServerState, server_behind
 from assistant.engine.shared_words import left_words, some_names
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.directives import task_line
 from assistant.recover.situation import avoided
+from assistant.redact import head_of
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -44,7 +46,7 @@ PLAIN_RESTART = "restart"
 """The playbook of a job that needs nothing but what it lost and has back."""
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +60,8 @@ LINE_SHOWN = 300
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 """After a restart that failed of a cause that nobody can ask about."""
 FASTER_OFF_NODE = 4
-PASSED, RESTARTED = "passed", "restarted"
-"""Stages: the job was started again; it was seen past the step where the attempt before had ended."""
+RESTARTED = "restarted"
+"""Stage: the job was started again."""
 ANSWERED, NOT_ASKED = "cause_answers", "not_asked"
 PROBED = "probe of the cause"
 """Source of the evidence that keeps what a probe said."""
@@ -108,7 +110,7 @@ class Outages:
     """When a member of each shared cause was given its turn last."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def look(self, engine: Engine) -> list[Incident]:
+    def look(self, engine: EnginePort) -> list[Incident]:
         """Open an incident for each new shared cause, attach what joins one that stands, probe causes, end what is over."""
         with self._lock:
             self._attach(engine)
@@ -124,7 +126,7 @@ class Outages:
         """Read the failure of an incident anew the next time: its diagnosis is another one."""
         self._read.pop(incident, None)
 
-    def turn(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Turn:
+    def turn(self, engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> Turn:
         """Return how a diagnosed incident is treated: it waits for others or for the cause, goes on, or is left to a person."""
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
@@ -145,7 +147,7 @@ class Outages:
                 parent = shared_by(engine.store.events(incident.id))
             return Turn() if parent is None else self._of_member(engine, engine.store.incident(parent), incident)
 
-    def _settles(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> str:
+    def _settles(self, engine: EnginePort, incident: Incident, diagnosis: Diagnosis) -> str:
         """Return why a failure waits before it counts as one of its own; empty when it need not, as in a replay."""
         if engine.replays:
             return ""
@@ -179,11 +181,11 @@ class Outages:
             for incident in incidents
         )
 
-    def _alike(self, engine: Engine, candidate: Incident, causes: Sequence[SharedCause]) -> bool:
+    def _alike(self, engine: EnginePort, candidate: Incident, causes: Sequence[SharedCause]) -> bool:
         failure = self._failure(engine, candidate)
         return failure is not None and bool({*causes} & {*causes_of(failure)})
 
-    def _of_member(self, engine: Engine, parent: Incident, incident: Incident) -> Turn:
+    def _of_member(self, engine: EnginePort, parent: Incident, incident: Incident) -> Turn:
         """Return a member's turn: after the cause answers, one after the other, the oldest first."""
         if parent.state.ended:
             return Turn(incident=parent, over=f"incident {parent.id} ({parent.subject}) has ended: {parent.note}")
@@ -194,7 +196,7 @@ class Outages:
             return Turn(f"waits for incident {parent.id}: {about.get('probe') or f'{parent.subject} is probed'}", parent)
         return Turn(incident=parent)
 
-    def playbook_of(self, engine: Engine, turn: Turn, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
+    def playbook_of(self, engine: EnginePort, turn: Turn, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
         """Return the playbook of an incident whose turn it is, or None and why there is none to run."""
         if turn.playbook:
             return engine.playbooks.get(turn.playbook), f"there is no playbook {turn.playbook}"
@@ -203,7 +205,7 @@ class Outages:
         return self._playbook_of_member(engine, turn.incident, diagnosis, job)
 
     def _playbook_of_member(
-        self, engine: Engine, shared: Incident, diagnosis: Diagnosis, job: Job | None
+        self, engine: EnginePort, shared: Incident, diagnosis: Diagnosis, job: Job | None
     ) -> tuple[Playbook | None, str]:
         """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
 
@@ -222,7 +224,7 @@ class Outages:
         budget = engine.budget(plain, diagnosis, job)
         return (plain, "") if budget.allowed else (None, budget.why)
 
-    def take_turn(self, engine: Engine, parent: Incident) -> str:
+    def take_turn(self, engine: EnginePort, parent: Incident) -> str:
         """Give a member the turn to restart; return why it waits where another one has had it a moment ago.
 
         A member also waits while the policy's hard limits of an hour are used up: asked for now, its restart would be denied.
@@ -242,7 +244,7 @@ class Outages:
             self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
             return ""
 
-    def _attach(self, engine: Engine) -> set[int]:
+    def _attach(self, engine: EnginePort) -> set[int]:
         """Open and extend incidents of shared causes; return the incidents of those that wait until all failures are diagnosed."""
         now, store = engine.clock.now(), engine.store
         recent = [entry for entry in store.incidents(limit=MOST) if entry.opened >= now - LOOK_BACK or not entry.state.ended]
@@ -276,7 +278,7 @@ class Outages:
 
     def _note(
         self,
-        engine: Engine,
+        engine: EnginePort,
         cause: SharedCause,
         failures: Sequence[JobFailure],
         parent: Incident | None,
@@ -291,7 +293,7 @@ class Outages:
             "incidents": [failure.incident for failure in failures],
             "owners": sorted({failure.user for failure in failures if failure.user}),
             "line": next((text for failure in failures for text in failure.texts), ""),
-            "lines": list(dict.fromkeys(text[:LINE_SHOWN] for failure in failures for text in failure.texts[:1]))[:SAMPLE],
+            "lines": list(dict.fromkeys(head_of(text, LINE_SHOWN) for failure in failures for text in failure.texts[:1]))[:SAMPLE],
         }
         event = Event(EventKind.OUTAGE, None, None, since, detail, service=cause.title)
         if parent is None:
@@ -314,11 +316,11 @@ class Outages:
             return f"which of them can go on without it is looked at next, {self.limits.apart_of(cause):g} s apart"
         return f"what may be restarted is when it answers, {self.limits.apart_s:g} s apart"
 
-    def _state(self, engine: Engine, parent: Incident, note: str) -> None:
+    def _state(self, engine: EnginePort, parent: Incident, note: str) -> None:
         if (parent.state, parent.note) != (IncidentState.VERIFYING, note):
             engine.store.set_state(parent.id, IncidentState.VERIFYING, note=note)
 
-    def _probe(self, engine: Engine, parent: Incident) -> None:
+    def _probe(self, engine: EnginePort, parent: Incident) -> None:
         """Ask whether a cause answers again, the rarer the longer it lasts; write down what was said and when it is given up."""
         store, now = engine.store, engine.clock.now()
         about, cause = _about(engine, parent), SharedCause.of_title(parent.service or "")
@@ -346,7 +348,7 @@ class Outages:
             self._state(engine, parent, f"{target} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
 
-    def _probe_answer(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str, str]:
+    def _probe_answer(self, engine: EnginePort, parent: Incident, cause: SharedCause) -> tuple[str, str, str]:
         """Return what a probe of a cause says, the words, and what was asked: of a server that moved, where it serves now."""
         members = members_of(engine.store.events(parent.id))
         failures = [failure for number in members if (failure := self._failure(engine, engine.store.incident(number)))]
@@ -376,7 +378,7 @@ class Outages:
             return "waiting", f"{words}{outcome.error or 'the probe gave no answer'}", target
         return str(outcome.value.get("status", "")), f"{words}{outcome.value.get('note', '')}", target
 
-    def _failure(self, engine: Engine, incident: Incident) -> JobFailure | None:
+    def _failure(self, engine: EnginePort, incident: Incident) -> JobFailure | None:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""
         if incident.job is None or incident.kind is not EventKind.JOB_ENDED:
             return None
@@ -395,7 +397,7 @@ def tried_by_restart(parent: Incident | None) -> bool:
     return parent is not None and SharedCause.of_title(parent.service or "").kind is CauseKind.ERROR
 
 
-def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str:
+def _waits_for_the_first(engine: EnginePort, parent: Incident, now: datetime) -> str:
     """Return why a member does not restart yet where only a restart can show whether the cause is over; empty where it may.
 
     One member restarts and shows it to the others. Where it fails of the same, the next one tries after a pause that doubles.
@@ -419,13 +421,13 @@ def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str
     return ""
 
 
-def _about(engine: Engine, parent: Incident) -> Mapping[str, Any]:
+def _about(engine: EnginePort, parent: Incident) -> Mapping[str, Any]:
     """Return what the last probe of a cause said."""
     probe_facts = [evidence.facts for evidence in engine.store.evidence(parent.id) if evidence.source == PROBED]
     return probe_facts[-1] if probe_facts else {}
 
 
-def _headline(engine: Engine, parent: Incident) -> str:
+def _headline(engine: EnginePort, parent: Incident) -> str:
     """Return what failed for which jobs of whom, with what each of them missed of a path, or a line where no path has a name."""
     events = [event.detail for event in engine.store.events(parent.id) if event.kind is EventKind.OUTAGE and event.job is None]
     jobs = list(dict.fromkeys(str(job) for detail in events for job in detail.get("jobs", ())))
@@ -444,7 +446,7 @@ def _headline(engine: Engine, parent: Incident) -> str:
     return f"{cause.title} failed for {len(jobs)} jobs ({some_names(jobs)}{of}){f': {cause_words}' if cause_words else ''}"
 
 
-def _owners_turn(engine: Engine, parent: Incident, cause: SharedCause) -> str:
+def _owners_turn(engine: EnginePort, parent: Incident, cause: SharedCause) -> str:
     """Return what the owner of jobs has to mend that all failed of one error of their own; empty where one may be restarted."""
     diagnoses = [engine.store.diagnosis(number) for number in members_of(engine.store.events(parent.id))]
     member_diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
@@ -457,14 +459,14 @@ def _owners_turn(engine: Engine, parent: Incident, cause: SharedCause) -> str:
     return f"nothing is restarted, for nothing shows that another start alone helps: {member_diagnoses[0].advice}"
 
 
-def _job(engine: Engine, job_id: str) -> Job | None:
+def _job(engine: EnginePort, job_id: str) -> Job | None:
     try:
         return engine.scheduler.job(job_id)
     except (ToolError, Unavailable):
         return None
 
 
-def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
+def _task_words(engine: EnginePort, handed_over: Sequence[Incident]) -> str:
     """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
     jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
     causes = [cause for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None]
@@ -473,7 +475,7 @@ def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
     return f"to start again as they were: {line}; " if line else ""
 
 
-def _ended(engine: Engine, incident: Incident) -> bool:
+def _ended(engine: EnginePort, incident: Incident) -> bool:
     """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
     members = [store.incident(number) for number in members_of(store.events(incident.id))]

@@ -22,13 +22,13 @@ from assistant.store import Leadership, Store
 logger = logging.getLogger(__name__)
 
 
-def owner_name(door: str) -> str:
+def owner_name(interface: str) -> str:
     """Return the name under which this process holds incidents: `watch@login1:4821.1029384`.
 
     Args:
-        door: Which door, with the person where there is one: `cli:alice`.
+        interface: Which one, with the person where there is one: `cli:alice`.
     """
-    return f"{door}@{socket.gethostname()}:{os.getpid()}.{_started(os.getpid())}"
+    return f"{interface}@{socket.gethostname()}:{os.getpid()}.{_started(os.getpid())}"
 
 
 def is_gone(owner: str) -> bool:

@@ -49,7 +49,7 @@ from assistant.tooling import find_tool
 from assistant.watch.attempts import Trouble
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -344,7 +344,7 @@ def unclear_holds(store: Store, held_jobs: Iterable[Job]) -> list[Trouble]:
     ]
 
 
-def outlives_incident(engine: Engine, call: Call) -> bool:
+def outlives_incident(engine: EnginePort, call: Call) -> bool:
     """Return whether a call of a playbook's step is still to be made once its incident has ended: the playbook did not await it."""
     if call.incident is None or call.step is None:
         return False
@@ -356,7 +356,7 @@ def outlives_incident(engine: Engine, call: Call) -> bool:
     return any(step.name == name and not step.await_answer for step in playbook.step)
 
 
-def interrupted_calls(engine: Engine, incident_id: int) -> list[Call]:
+def interrupted_calls(engine: EnginePort, incident_id: int) -> list[Call]:
     """Return the calls of an incident that a crash has left open.
 
     A shared cause is probed without the lease of its incident: a young call of it may be under way in another thread.
@@ -367,7 +367,7 @@ def interrupted_calls(engine: Engine, incident_id: int) -> list[Call]:
     return [call for call in calls if engine.clock.now() - call.at >= timedelta(seconds=engine.lease_s)]
 
 
-def settle_interrupted_calls(engine: Engine, incident_id: int) -> None:
+def settle_interrupted_calls(engine: EnginePort, incident_id: int) -> None:
     """Look up what came of the calls of an incident that a crash left open.
 
     Those of a playbook are looked up, too: a playbook that is played again need not come to the step again.

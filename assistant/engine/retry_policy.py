@@ -15,8 +15,8 @@ from typing import Any
 
 from assistant.engine.gather import keep_log_ends
 from assistant.engine.intake import UNPROVEN
-from assistant.engine.outcomes.written_files import written_file
-from assistant.errors import ToolError
+from assistant.engine.written_files import written_file
+from assistant.errors import NightshiftError, ToolError
 from assistant.gate.stops import BY as BREAKER
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, JobState, Verdict
@@ -26,9 +26,12 @@ from assistant.recover.playbook import Wanted
 from assistant.recover.restart import live_double
 from assistant.recover.situation import situation
 from assistant.recover.source.settings import repeat_problem
+from assistant.redact import head_of
 from assistant.store import WENT_ON, Store
 from assistant.store.standing_decisions import Period, last_period, why_open
+from assistant.untrusted import LOOK_S, read_end, reading_as, within
 from assistant.watch.attempts import STANDING, KnownIncidents
+from assistant.watch.hang import ENDING_LINES, ended_task
 from assistant.watch.witness import IDLE_PROOFS
 
 ASKS_OLD_ADDRESS = "asks_old_address"
@@ -101,10 +104,32 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
             "It was left running, for nothing shows that it hangs. Only if its log stands still for longer than such a phase "
             f"takes, and stacks of its ranks (py-spy dump) stay the same, end it with `nightshift recover {incident.job}`"
         )
+    if end := _ended_part(job):
+        return (
+            f"job {incident.job} makes no step, and a part of it has ended: {end!r}, the last that its log says. What lives on "
+            f"likely waits for that for ever; {why}. It was left running: look whether it does, then end it with scancel "
+            f"{incident.job} or `nightshift recover {incident.job}`"
+        )
     return (
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"
     )
+
+
+def _ended_part(job: Job | None) -> str:
+    """Return the line by which srun says that a task of a living job has ended; empty where it does not, or cannot be read."""
+    if job is None or job.log is None:
+        return ""
+    log = job.log
+    try:
+        with reading_as(job.account):
+            raw = within(LOOK_S, lambda: read_end(log, ENDING_BYTES).raw, str(log))
+    except (NightshiftError, OSError):
+        return ""
+    return head_of(ended_task(raw.decode("utf-8", "replace").splitlines()[-ENDING_LINES:]), LINE_SHOWN)
+
+
+ENDING_BYTES, LINE_SHOWN = 16 << 10, 200
 
 
 def _stands_again(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:

@@ -32,6 +32,7 @@ from assistant.logs.tail import LogMark
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.joblog import MOST_READ, log_lines, log_parts, whole_lines
+from assistant.redact import head_of
 from assistant.untrusted import list_folder, read_json, status_of
 
 
@@ -229,6 +230,8 @@ _BATCHES = re.compile(r"(\d[\d_]{0,15})ba")
 """Composer's `max_duration` in batches; in epochs or tokens (`1ep`) it says no step."""
 _LOSS = re.compile(r"(?<![\w-])['\"]?(?:lm )?loss['\"]?\s{0,3}[:=]", re.IGNORECASE)
 MOST_LINES = 400
+LONGEST_END = 200
+"""Characters of the line that says that training is over."""
 """Lines from the end in which training says that it is over."""
 
 
@@ -265,7 +268,7 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
             saved = False  # what was saved before it does not hold this step
             line, stated = ("", False) if not last else (line, stated)
         if over:
-            line, stated = text.strip()[:200], stated or said_over
+            line, stated = head_of(text.strip(), LONGEST_END), stated or said_over
         if _FINAL_SAVE.search(text):
             saved = True
     return TrainingEnd(line, saved, stated) if line else None
@@ -409,7 +412,7 @@ def aborted_at_exit(job: Job, logs: Iterable[Sequence[str]], end_line: str) -> s
     line, ended = "", False
     for texts in logs:
         tail = list(texts)[-TAIL:]
-        places = [number for number, text in enumerate(tail) if text.strip()[:200] == end_line]
+        places = [number for number, text in enumerate(tail) if head_of(text.strip(), LONGEST_END) == end_line]
         after_end = tail[places[-1] + 1 :] if places else tail
         ended |= bool(places)
         if any(text.lstrip().startswith("Traceback (most recent call last)") for text in after_end):

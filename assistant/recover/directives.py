@@ -33,13 +33,14 @@ from assistant.errors import MalformedContent, NightshiftError
 from assistant.records import Category, Checkpoint, Diagnosis, Job, JobState
 from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
 from assistant.recover.checkpoints.layout import Format
+from assistant.redact import head_of
 from assistant.schedulers.slurm_specs import component_count
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, whole_number, within
 
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
-FORMATS = tuple(form for form in Format if form not in (Format.EPOCHS, Format.SAVES))
+FORMATS = tuple(form for form in Format if form not in (Format.EPOCHS, Format.SAVES, Format.PLACED))
 """What a script may say; that a file tells only its epoch is found out."""
 RESUMES = ("newest", "tracker", "no")
 
@@ -104,7 +105,7 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         except MalformedContent:
             number = -1
         if number < 0:
-            return f"restarts must be a number, not {value[:40]!r}"
+            return f"restarts must be a number, not {head_of(value, 40)!r}"
         return lambda directives: replace(directives, restarts=number)
     if key == "logs":
         paths = tuple(path for path in value.split(",") if path)
@@ -299,8 +300,12 @@ def task_line(jobs: Sequence[Job], exclude: Sequence[str] = ()) -> str:
     return start_line(jobs[0], [f"--array={numbers}", *([f"--exclude={','.join(sorted(exclude))}"] if exclude else [])])
 
 
+COUNTS_SIBLINGS = re.compile(r"SLURM_ARRAY_(?:TASK_(?:COUNT|MIN|MAX|STEP)|JOB_ID)\b")
+"""In a script that divides its work by the number of tasks, or names folders by the array, a task alone would do other work."""
+
+
 def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None) -> str:
-    """Return how a person starts a heterogeneous job again, and what is lost; empty for any other job.
+    """Return how a person starts a heterogeneous job, or one task of an array, again, and what is lost; empty for any other job.
 
     Args:
         job: With its spec.
@@ -308,11 +313,16 @@ def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None)
         reached: The last step of its log; None where it shows none.
     """
     count = component_count(job.spec.script, job.submit_line) if job.spec is not None else 1
-    if count < 2:
+    counts_siblings = job.spec is not None and COUNTS_SIBLINGS.search(job.spec.script) is not None
+    if count < 2 and not counts_siblings and (line := task_line([job])):
+        array, _, task = job.id.partition("_")
+        words = f"task {task} of array {array} alone is started again by `{line}`, and its siblings are not touched by that"
+    elif count < 2:
         return ""
-    leader, _, _ = job.id.partition("+")
-    typed = f"`{job.submit_line}` in {job.work_dir}" if job.submit_line and job.work_dir is not None else f"`{start_line(job)}`"
-    words = f"job {leader} is a heterogeneous job of {count} components, which have to be started together: {typed}"
+    else:
+        leader, _, _ = job.id.partition("+")
+        typed = f"`{job.submit_line}` in {job.work_dir}" if job.submit_line and job.work_dir is not None else f"`{start_line(job)}`"
+        words = f"job {leader} is a heterogeneous job of {count} components, which have to be started together: {typed}"
     if checkpoint is None:
         return words
     cost = f"; {reached - checkpoint.step} steps, {checkpoint.step} to {reached}, are lost" if reached is not None else ""

@@ -25,6 +25,7 @@ from assistant.records import Job, JobState
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.source.reruns import marks_what_is_there, skips_what_is_there
+from assistant.redact import head_of
 from assistant.untrusted import reading_as
 
 _CLAUSE = re.compile(
@@ -365,7 +366,7 @@ def makes_only_missing(script: str) -> str:
             continue
         decided = "\n".join(lines[place : place + ROUND_LINES]).partition("\nfi")[0] if "if " in line else line
         if _LEFT_OUT.search(decided) or _ELSE_SUBMITS.search(line):
-            return f"its script leaves out what is there: {line.strip()[:80]}"
+            return f"its script leaves out what is there: {head_of(line.strip(), 80)}"
     return ""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
+from assistant.recover.script_removals import removed_at_start, removed_by_command
 from assistant.recover.shell.branches import FileTest
 from assistant.recover.shell.folders import UNRESOLVED, FolderView, file_test, listed_folder, table_text
 from assistant.recover.shell.words import ASSIGNMENT, ReadingLimit
@@ -245,16 +246,16 @@ def job_launches(
     )
 
 
-def removed_by_command(launch: Launch) -> Iterator[str]:
-    """Yield what an `rm` or `mv` of the script takes away, as absolute paths or patterns, where it is known."""
-    command = PurePosixPath(launch.words[0]).name
-    if command not in ("rm", "mv"):
-        return
-    names = [word for word in launch.words[1:] if not word.startswith("-")]
-    for name in names[:-1] if command == "mv" else names:
-        path = launch.outside(name)
-        if path is not None and UNRESOLVED not in str(path):
-            yield str(path)
+def script_removals(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    """Return what a script itself takes away before its work begins, where none of its programs can be read to tell that.
+
+    Its tests of files are answered by what is there now.
+    """
+    if programs:
+        return ()
+    with contextlib.suppress(InputError, OSError):
+        return removed_at_start(job_launches(job, FileReader(job.account), exists=partial(file_test, job.account, frozenset())))
+    return ()
 
 
 def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
@@ -302,18 +303,18 @@ def programs_looking(job: Job, programs: Sequence[JobProgram]) -> list[JobProgra
     return programs_of(job, view=FolderView(lru_cache(maxsize=None)(partial(listed_folder, job.account))))
 
 
-def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
-    """Tell whether a script consists of plain commands of a shell that write nothing but logs: it cannot have saved anything."""
+def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None, *, programs: Sequence[JobProgram] = ()) -> bool:
+    """Tell whether a script consists, besides some programs, of plain commands of a shell that write nothing but logs."""
     if job.spec is None or not job.spec.script:
         return False
-    read = read or FileReader(job.account)
     folder = str(job.work_dir or job.spec.work_dir)
-    limit = ReadingLimit()
+    limit, read = ReadingLimit(), read or FileReader(job.account)
     launches = launches_of(
         job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read, limit=limit
     )
     functions = set(re.findall(r"^[ \t]*(?:function[ \t]+)?([\w-]{1,80})[ \t]*\(\)", job.spec.script, re.MULTILINE))
-    return not limit.reached and all(_writes_nothing(launch, functions) for launch in launches)
+    read_launches = {program.launch.words for program in programs}
+    return not limit.reached and all(launch.words in read_launches or _writes_nothing(launch, functions) for launch in launches)
 
 
 def _writes_nothing(launch: Launch, functions: set[str]) -> bool:

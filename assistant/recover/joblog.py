@@ -153,7 +153,13 @@ def _marks(facts: Mapping[str, Any]) -> list[LogMark]:
         at = datetime.fromisoformat(str(facts["at"]))
         return [
             *(
-                LogMark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at)
+                LogMark(
+                    str(file["path"]),
+                    int(file["inode"]),
+                    int(file["size_bytes"]),
+                    at,
+                    by_program=file.get("origin") == LogOrigin.OPEN_FILE.name,
+                )
                 for file in facts["files"]
                 if file["inode"] or file["state"] == LogFileState.MISSING
             ),

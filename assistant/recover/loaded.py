@@ -17,6 +17,7 @@ from assistant.logs.metrics import MetricReader
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, step_in_name
 from assistant.recover.checkpoints.secured import folder_of
+from assistant.redact import head_of
 
 MOST_LINES = 200_000
 """Lines that are looked through: a load stands at the beginning of an attempt."""
@@ -184,7 +185,7 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         if load is not None and len(loads) < MOST_LOADS:
             loads.append(load)
         elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text) and ABOUT_TRAINING.search(text):
-            fresh.append((line.number, text.strip()[:300]))
+            fresh.append((line.number, head_of(text.strip(), 300)))
     # a step that was counted on is right only once a progress bar has told where the count began, or where its lines prove it
     by_bar = reader.settle() or (bool(bars) and reader.counted_on <= reader.anchored + 1)
     points = [point for point in reader.points if point.line in own_steps or (by_bar and not point.counted)]
@@ -237,7 +238,7 @@ def _load_line(number: int, text: str) -> LoadLine | None:
             step_found = int(step_before[1])  # `restored step 40 from …/t5-xl`: the words tell it, not a name with a number
         step_found = step_found if step_found is not None else _step_of(path)
         if path or step_found is not None:
-            return LoadLine(number, text.strip()[:300], path, step_found)
+            return LoadLine(number, head_of(text.strip(), 300), path, step_found)
     return None
 
 

@@ -151,6 +151,8 @@ WRITTEN = "somebody writes what it reads:"
 """How a place of a diagnosis begins that names a file which has to be written no more before a restart."""
 WRITER = "it is written by job"
 """The same of the job that writes it."""
+LOCKED = "somebody holds a lock on:"
+"""How a place of a diagnosis begins that names a file which has to be free of locks before a restart."""
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
@@ -226,6 +228,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "awaited_answered": "yes" if awaited.answered else "",
         "written_files": _named_behind(diagnosis, WRITTEN),
         "writers": _named_behind(diagnosis, WRITER),
+        "locked_files": _named_behind(diagnosis, LOCKED),
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,

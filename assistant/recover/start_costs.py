@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -18,10 +19,10 @@ from typing import NamedTuple
 from assistant.errors import InputError
 from assistant.records import Action, Checkpoint, Diagnosis, Job
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.job_program import JobProgram, Option, script_removals
 from assistant.recover.job_reading import framework_of
 from assistant.recover.resume.means import NO, ResumeMeans, ResumeWay
-from assistant.recover.source.reruns import skips_what_is_there
+from assistant.recover.source.reruns import is_log, skips_what_is_there
 from assistant.recover.source.start_files import removals_of
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, within
 
@@ -153,6 +154,8 @@ def without_checkpoint(diagnosis: Diagnosis, words: str) -> Diagnosis:
 
 MOST_ENTRIES = 2_000
 MOST_PLACES = 40
+MOST_LOOKED_AT = 200
+"""Entries of a place whose times are looked at."""
 DESTROYS = "A start destroys what lies there:"
 """How the warning begins."""
 PASSING = re.compile(r"^/(?:dev|proc|run)/|/(?:__pycache__|\.?cache|core(?:\.\d+)?)(?:/|$)|\.(?:pid|lock|sock|tmp)$", re.IGNORECASE)
@@ -160,6 +163,8 @@ PASSING = re.compile(r"^/(?:dev|proc|run)/|/(?:__pycache__|\.?cache|core(?:\.\d+
 ADDRESS = re.compile(rb"\s*(?:[a-z]{2,10}://)?(?:\[[0-9a-fA-F:]+\]|[\w.-]+):\d{2,5}(?:/[^\s]*)?\s*")
 LONGEST_ADDRESS = 300
 """What a server leaves behind so that others find it: of one that has ended it is stale, and its next start writes it anew."""
+REMOVING = re.compile(r"(?:^|[\s;&|({])(?:rm|mv|unlink|shred|truncate)\s|\bfind\s.*(?:-delete\b|-exec)|--delete\b|\bgit clean\b")
+"""Lines of a script that may take something away."""
 OF_A_NODE = ("/tmp", "/var/tmp")
 """Folders that each node has for itself: what lies there here is another machine's, unless the job works there."""
 
@@ -205,6 +210,42 @@ def start_losses(job: Job, programs: Sequence[JobProgram]) -> list[StartLoss]:
     return [loss for path, loss in losses.items() if path not in inner]
 
 
+def results_lost(job: Job, losses: Sequence[StartLoss]) -> str:
+    """Return that a start removes what the last attempt has written, as a sentence; empty where it removes none of that.
+
+    Logs and metrics by their name are none of it, nor what lay there before the attempt began: it has begun over that itself.
+    """
+    if job.started is None or not job.dated_logs:
+        return ""
+    for loss in losses:
+        folder = Path(loss.path) if not any(letter in loss.path for letter in "*?[") else Path(loss.path).parent
+        paths = [folder] if loss.is_file else [folder / name for name in loss.names]
+        written = [path for path in paths[:MOST_LOOKED_AT] if not is_log(str(path)) and _written_since(job, path, job.started)]
+        if written:
+            names = ", ".join(path.name for path in written[:MOST_NAMED]) + (", …" if len(written) > MOST_NAMED else "")
+            return f"{loss.origin} removes {loss.path} when it starts, and its last attempt has written {names} there"
+    return ""
+
+
+def _written_since(job: Job, path: Path, since: datetime) -> bool:
+    """Tell whether a file, or one in a folder, was written since a time; what cannot be looked at counts as written."""
+
+    def look() -> bool:
+        status = status_of(path)
+        if not stat.S_ISDIR(status.st_mode):
+            return status.st_mtime >= since.timestamp()
+        children = [child for child in list_folder(path, MOST_ENTRIES) if not is_log(str(child))]
+        return any(status_of(child).st_mtime >= since.timestamp() for child in children[:MOST_LOOKED_AT])
+
+    try:
+        with reading_as(job.account):
+            return within(LOOK_S, look, str(path))
+    except FileNotFoundError:
+        return False
+    except (OSError, InputError, ValueError):
+        return True
+
+
 def loss_words(losses: Sequence[StartLoss]) -> str:
     """Return a warning for whoever may start a job again; empty where nothing would be lost."""
     if not losses:
@@ -220,17 +261,20 @@ def _is_of_node(job: Job, path: str) -> bool:
 
 def _removed(job: Job, programs: Sequence[JobProgram]) -> Iterator[tuple[str, str]]:
     script = job.spec.script if job.spec is not None else ""
+    for path in script_removals(job, programs):
+        yield path, _line_of_script(script, path)
     for program in programs:
         for path in program.removed:
             yield path, _line_of_script(script, path)
         for removal in removals_of(program):
             name = PurePosixPath(removal.source).name
-            yield removal.path, f"{removal.source if removal.source.startswith('/') else name}:{removal.line}"
+            origin = f"{removal.source if removal.source.startswith('/') else name}:{removal.line}"
+            yield removal.path, f"{origin}, if `{removal.condition}` says so," if removal.condition else origin
 
 
 def _line_of_script(script: str, path: str) -> str:
     """Return where a script removes a path, by its words; the line is not known where several may be meant."""
-    lines = [(number, line) for number, line in enumerate(script.splitlines(), 1) if re.search(r"(?:^|[\s;&|({])(?:rm|mv)\s", line)]
+    lines = [(number, line) for number, line in enumerate(script.splitlines(), 1) if REMOVING.search(line)]
     lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
     last = PurePosixPath(path).name.strip("*?")
     matching = [number for number, line in lines if last and last in line]

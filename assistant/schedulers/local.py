@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from assistant.config import Settings
 from assistant.errors import ToolError
 from assistant.nodeset import expand, fold
 from assistant.ports import Clock
@@ -27,6 +28,11 @@ from assistant.schedulers.local_jobs import JobFolders, must_cordon, must_uncord
 
 UP_SINCE = timedelta(days=9)
 """How long ago the virtual nodes booted: a boot right before a failure would be a finding."""
+
+
+def open_scheduler(settings: Settings, clock: Clock) -> LocalScheduler:
+    """Return the scheduler that `scheduler = "local"` names."""
+    return LocalScheduler(settings.state_folder / "local", clock)
 
 
 class LocalScheduler:

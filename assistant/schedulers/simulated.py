@@ -20,7 +20,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import ToolError, Unavailable
+from assistant.config import Settings
+from assistant.errors import ConfigError, ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
@@ -48,6 +49,15 @@ def _service_of(words: Sequence[str]) -> str:
     """Return the `HOST:PORT` that a command connects to."""
     host, port = words[words.index("-c") + 2 :][:2]
     return f"{host}:{port}"
+
+
+def open_scheduler(_settings: Settings, _clock: Clock) -> SimulatedCluster:
+    """Refuse `scheduler = "simulated"`.
+
+    Raises:
+        ConfigError: Always.
+    """
+    raise ConfigError('scheduler = "simulated" lives in memory only, for tests and dry runs; known here: local, slurm')
 
 
 class SimulatedCluster:

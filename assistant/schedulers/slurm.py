@@ -7,13 +7,14 @@ that a job or node does not exist mean that it does not.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assistant.config import SlurmSettings
+from assistant.config import Settings, SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
@@ -22,7 +23,7 @@ from assistant.records.jobs import ProcessReport
 from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_nodes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
-from assistant.schedulers.slurm_history import SlurmHistory
+from assistant.schedulers.slurm_history import SlurmHistory, peak_memory
 from assistant.schedulers.slurm_jobs import (
     NEVER_SATISFIED,
     SlurmRow,
@@ -47,10 +48,17 @@ from assistant.schedulers.slurm_run import (
     submit,
 )
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_text import Marks, records
+from assistant.schedulers.slurm_text import UNKNOWN_USER, Marks, owner_of, records, user_word
+
+logger = logging.getLogger(__name__)
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
 STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+\d+)?\.\d+")
+
+
+def open_scheduler(settings: Settings, clock: Clock) -> SlurmScheduler:
+    """Return the scheduler that `scheduler = "slurm"` names."""
+    return SlurmScheduler(settings.slurm, clock)
 
 
 class SlurmScheduler:
@@ -63,6 +71,8 @@ class SlurmScheduler:
         self.settings = settings
         self.commands = SlurmCommands(folder=settings.folder, conf=settings.conf, timeout_s=settings.timeout_s)
         self._config: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
+        """Of jobs whose owner this machine does not know, by the id that is a task's own."""
         self.history = SlurmHistory(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
         self._specs = Specs(self.commands, self.history, self.config)
         self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
@@ -114,6 +124,13 @@ class SlurmScheduler:
         except (ToolError, Unavailable):
             return ""
 
+    def peak_memory_bytes(self, job_id: str) -> int | None:
+        """Return the most that a task of an ended job held, by the accounting's samples; None where it keeps none."""
+        if JOB_ID.fullmatch(job_id) is None or not self.history.accounted:
+            return None
+        completed = self.commands.run("sacct", "--noheader", "--parsable2", "--format=JobID,MaxRSS", "--jobs", job_id)
+        return peak_memory(completed.out) if not completed.status else None
+
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.
 
@@ -127,7 +144,7 @@ class SlurmScheduler:
         """Return all jobs of one user, newest last; of one that the settings leave out, what the controller still knows."""
         if "*" in self._users() or user in self._users():
             return [job for job in self.jobs() if job.user == user]
-        return [row.job for row in self._queue("--all", f"--user={user}")]
+        return [row.job for row in self._queue("--all", f"--user={user_word(user)}")]
 
     def release(self, job_id: str) -> None:
         """Let a job begin that was submitted held; one that is not held is left alone.
@@ -382,7 +399,31 @@ class SlurmScheduler:
         completed = self.commands.run("squeue", *words, *states, "-O", queue_format(marks))
         if completed.status:
             raise Unavailable(f"squeue failed, so nothing is known: {completed.error_text}")
-        return queue_rows(completed.out, marks)
+        return self._with_owners(queue_rows(completed.out, marks))
+
+    def _with_owners(self, rows: list[SlurmRow]) -> list[SlurmRow]:
+        """Return rows in which a user whom this machine does not know is named by their number: squeue writes `nobody` for each.
+
+        The number is asked for once a job; where it cannot be, the row stays as it is.
+        """
+        new = [row for row in rows if row.job.user == UNKNOWN_USER and row.raw_id not in self._owners]
+        if new:
+            marks = Marks()
+            columns = f"JobID:0{marks.between},UserID:0{marks.record_end}"
+            ids = f"--jobs={','.join(dict.fromkeys(row.raw_id for row in new))}"
+            completed = self.commands.run("squeue", "--all", "--states=all", ids, "-O", columns)
+            try:
+                numbers = dict(records(completed.out, marks, 2)) if not completed.status else {}
+            except Unavailable as error:
+                logger.warning("owners of jobs are not known by their number: %s", error)
+                numbers = {}
+            self._owners |= {row.raw_id: owner_of(row.job.user, numbers.get(row.raw_id, "")) for row in new if numbers}
+        return [
+            row._replace(job=replace(row.job, user=owner, account=owner))
+            if row.job.user == UNKNOWN_USER and (owner := self._owners.get(row.raw_id, ""))
+            else row
+            for row in rows
+        ]
 
     def _row(self, job_id: str) -> SlurmRow:
         match = JOB_ID.fullmatch(job_id)
@@ -393,7 +434,7 @@ class SlurmScheduler:
         completed = self.commands.run("squeue", *words)
         if completed.status and not NO_SUCH_JOB.search(completed.err):
             raise Unavailable(f"squeue failed, so nothing is known of job {job_id}: {completed.error_text}")
-        rows = queue_rows(completed.out, marks) if not completed.status else []
+        rows = self._with_owners(queue_rows(completed.out, marks)) if not completed.status else []
         row = _row_of(rows, job_id)
         if row is None and (not rows or job_id != match.group(1)):
             # not while the controller knows an array by its tasks: the accounting may still hold a row of the whole, never to end

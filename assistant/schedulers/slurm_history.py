@@ -19,7 +19,7 @@ from assistant.records import Job, JobState, JobStep
 from assistant.records.jobs import PATTERN
 from assistant.schedulers.slurm_jobs import SlurmRow, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_run import SlurmCommands
-from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, pairs, value
+from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, owner_of, pairs, value
 from assistant.untrusted import read_end
 
 logger = logging.getLogger(__name__)
@@ -167,11 +167,13 @@ def finished_rows(text: str, job_id: str) -> list[SlurmRow]:
 
 def _finished_row(values: Mapping[str, str], job_id: str, name: str, earlier: int) -> SlurmRow:
     end = end_of(values.get("JobState", ""), values.get("ExitCode", ""), "")
+    name_of_owner, _, number = values.get("UserId", "").partition("(")
+    owner = owner_of(name_of_owner, number.rstrip(")"))
     job = Job(
         id=job_id,
         name=name,
-        user=values.get("UserId", "").partition("(")[0],
-        account=values.get("UserId", "").partition("(")[0],
+        user=owner,
+        account=owner,
         state=end.state,
         partition=values.get("Partition", ""),
         nodes=nodes_of(values.get("NodeList", "")),
@@ -204,6 +206,16 @@ def accounted_steps(text: str, marks: Marks) -> list[JobStep]:
             state = job_state(state_text)
             steps.append((int(match[1]), JobStep(step_id, state, *exit_of(status, state), value(command))))
     return [step for _, step in sorted(steps, key=itemgetter(0))]
+
+
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)([KMGT]?)")
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def peak_memory(text: str) -> int | None:
+    """Return the largest MaxRSS of `sacct --format=JobID,MaxRSS -P`, in bytes; None where no row has one above 0."""
+    sizes = [match for line in text.splitlines() if (match := _SIZE.fullmatch(line.rpartition("|")[2].strip())) is not None]
+    return max((int(float(match[1]) * _BYTES[match[2]]) for match in sizes), default=0) or None
 
 
 LONGEST_WAIT = timedelta(minutes=2)
@@ -369,6 +381,8 @@ class SlurmHistory:
         Raises:
             Unavailable: The accounting did not answer, so nobody can tell.
         """
+        if "[" in job_id:
+            return None  # what waited of an array, and waits as that no more: sacct takes no such id
         if self.accounted:
             accounted = self._ask("--duplicates", "--jobs", job_id)
             rows = [row for row in accounted if row.job.id in (job_id, f"{job_id}+0")]

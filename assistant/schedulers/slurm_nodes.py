@@ -14,6 +14,7 @@ from typing import NamedTuple
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.records import Node, NodeState, Reservation
+from assistant.redact import head_of
 from assistant.schedulers.local_jobs import OWN, must_cordon, must_uncordon
 from assistant.schedulers.slurm_jobs import SlurmRow, moved, nodes_of
 from assistant.schedulers.slurm_run import DRAIN_RIGHTS, JOB_RIGHTS, me
@@ -120,7 +121,7 @@ def node_facts(text: str) -> list[NodeFacts]:
     """
     nodes = [_node(record) for record in _records(text, "NodeName=")]
     if not nodes:
-        raise Unavailable(f"scontrol showed no nodes, so nothing is known: {text.strip()[:200] or 'nothing was printed'!r}")
+        raise Unavailable(f"scontrol showed no nodes, so nothing is known: {head_of(text.strip(), 200) or 'nothing was printed'!r}")
     return sorted(nodes, key=lambda node: node.name)
 
 
@@ -187,7 +188,7 @@ def reservations(text: str) -> list[Reservation]:
             )
         )
     if not listed and "No reservations" not in text:
-        raise Unavailable(f"scontrol showed no reservations: {text.strip()[:200] or 'nothing was printed'!r}")
+        raise Unavailable(f"scontrol showed no reservations: {head_of(text.strip(), 200) or 'nothing was printed'!r}")
     return listed
 
 
@@ -215,7 +216,7 @@ def configuration(text: str) -> Mapping[str, str]:
     """
     values = {key: value(setting.strip()) for key, setting in re.findall(r"^(\w+)\s*= ?(.*)$", text, re.MULTILINE)}
     if "SLURM_VERSION" not in values:
-        raise Unavailable(f"scontrol did not show Slurm's configuration: {text.strip()[:200] or 'nothing was printed'!r}")
+        raise Unavailable(f"scontrol did not show Slurm's configuration: {head_of(text.strip(), 200) or 'nothing was printed'!r}")
     return values
 
 

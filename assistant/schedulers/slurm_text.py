@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from assistant.errors import Unavailable
 from assistant.records import JobState
+from assistant.redact import head_of
 
 
 def stamp(at: datetime) -> str:
@@ -141,6 +142,40 @@ def job_state(text: str) -> JobState:
     return STATES.get(word, JobState.UNKNOWN)
 
 
+def attempt_state_text(state_text: str, status: str) -> str:
+    """Return the state of one attempt in the accounting, in Slurm's word.
+
+    An attempt after which the job was queued again failed where its exit code says so; else somebody ended it.
+    """
+    if not state_text.upper().startswith("REQUEUE"):
+        return state_text
+    return "CANCELLED" if status in ("", "0:0") else "FAILED"
+
+
+GROUPED = re.compile(r"_\[|\]$")
+"""An array whose tasks wait together: no attempt of any of them."""
+
+
+@lru_cache(maxsize=4096)
+def gpus_of(text: str, nodes: int) -> int | None:
+    """Return how many GPUs a text of TRES or GRES counts; None for an empty one.
+
+    Args:
+        text: `billing=8,gres/gpu:a100=32,gres/gpu=32`, or `gpu:a100:8(IDX:0-7)` as older versions have it, for each node.
+        nodes: How many nodes there are.
+    """
+    if not text:
+        return None
+    plain = re.search(r"gres/gpu=(\d+)", text)
+    if plain is not None:
+        return int(plain.group(1))
+    typed = re.findall(r"gres/gpu:[^=,]{1,64}=(\d+)", text)
+    if typed:
+        return sum(map(int, typed))
+    each = re.findall(r"(?:^|[,:/])gpu(?::[A-Za-z][\w.-]*)?:(\d+)", text)
+    return sum(map(int, each)) * max(1, nodes)
+
+
 @lru_cache(maxsize=1024)
 def canceller(state_text: str) -> str:
     """Return who cancelled a job, from `CANCELLED by 54321`: the account's name where this machine knows it, else `uid 54321`."""
@@ -154,6 +189,27 @@ def account_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return f"uid {uid}"
+
+
+UNKNOWN_USER = "nobody"
+"""What Slurm's commands print for every number that the machine has no account for. Source: uid_to_string of Slurm."""
+OVERFLOW_UID = "65534"
+
+
+def owner_of(name: str, uid: str) -> str:
+    """Return the owner of a job: the name that Slurm gives, `uid 2001` where it only says that the machine knows none.
+
+    Args:
+        name: As Slurm prints it.
+        uid: The number beside it; empty where that is not known.
+    """
+    unknown = uid.isdecimal() and uid != OVERFLOW_UID and name in (UNKNOWN_USER, uid, "")
+    return f"uid {uid}" if unknown else name
+
+
+def user_word(user: str) -> str:
+    """Return a user as Slurm's options take one: the number alone of `uid 2001`."""
+    return user.removeprefix("uid ") if user.removeprefix("uid ").isdecimal() else user
 
 
 def value(text: str) -> str:
@@ -247,7 +303,7 @@ def accounting_records(text: str, marks: Marks, columns: int) -> Iterator[list[s
 
 
 def _cut_short(program: str, text: str) -> Unavailable:
-    excerpt = repr(text.strip()[:200]) if text.strip() else "nothing was printed"
+    excerpt = repr(head_of(text.strip(), 200)) if text.strip() else "nothing was printed"
     return Unavailable(f"{program} answered without its whole table, so nothing is known: {excerpt}")
 
 

@@ -387,9 +387,9 @@ def _restart_s(view: View) -> float:
 
 
 def late_saves_of(view: View, limits: SaveLimits, now: datetime) -> Event | None:
-    """Return the event of checkpoints that stay away; None while they come."""
+    """Return the event of checkpoints that stay away; None while they come, or while the loss is off: then that is what is told."""
     late, job = view.saves.late(limits, now), view.job
-    if late is None:
+    if late is None or view.loss.is_off:
         return None
     detail = {
         **about(job),

@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from statistics import median
 
 from assistant.logs.phases import LogPhase
+from assistant.redact import head_of
 
 __all__ = [
     "FEW_STEPS",
@@ -282,7 +283,7 @@ class WaitTrack:
             self.since, self.count, self.unrelated, self.longest = at, 0, 0, timedelta()
         else:
             self.longest = max(self.longest, at - self.last_at)
-        self.last_at, self.line = at, text.strip()[:300]
+        self.last_at, self.line = at, head_of(text.strip(), 300)
         self.count += 1
 
     def clear(self) -> None:
@@ -406,3 +407,28 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     if still_s <= suspect_s:
         return None
     return Suspicion(how, since, still_s, suspect_s, phase, still_s > certain_s, plausible, beat_stopped)
+
+
+TASK_ENDED = re.compile(
+    r"\bsrun: error: (?P<node>[\w.-]{1,100}): tasks? [\d,-]{1,100}: (?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error"
+    r"|Out Of Memory|Exited with exit code [1-9]\d{0,2})",
+    re.IGNORECASE,
+)
+"""What srun says of a task of a step that ended badly."""
+_OF_LAUNCHER = re.compile(r"\s*(?:\d{1,6}: )?(?:srun|slurmstepd|mpirun|prterun|prun)\b|\s*\Z")
+ENDING_LINES = 12
+"""Lines at the end of a log in which what a launcher says of a task counts."""
+
+
+def ended_task(texts: Sequence[str]) -> str:
+    """Return the line by which srun says that a task of a job has ended, where nothing but launchers wrote behind it. Pure.
+
+    Args:
+        texts: The last lines of the log of a job that lives.
+    """
+    for place in range(len(texts) - 1, -1, -1):
+        if TASK_ENDED.search(texts[place]):
+            return texts[place].strip()
+        if not _OF_LAUNCHER.match(texts[place]):
+            break
+    return ""

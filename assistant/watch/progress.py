@@ -150,6 +150,11 @@ class LossTrack:
         # as long as it is raised it is looked at closely: that is rare, and far from every raised loss is a spike
         self._raised = self._raised + 1 if not usual <= self._best + RAISED * abs(self._best) + LEAST_RAISED else 0
 
+    @property
+    def is_off(self) -> bool:
+        """Whether the loss is off its level now, for however short a time."""
+        return bool(self._raised or self._no_gradients >= NO_GRADIENTS)
+
     def _points(self) -> list[MetricPoint]:
         rows = zip(self._steps, self._losses, self._norms, self._lines, self._data, strict=True)
         return [
@@ -329,6 +334,48 @@ def tells_of_save(text: str) -> bool:
     return OVER[LogPhase.CHECKPOINT].search(text) is not None or dict(BEGINS)[LogPhase.CHECKPOINT].search(text) is not None
 
 
+_EVALUATED = re.compile(
+    r"\b(?:val|valid|validation|eval|evaluation|dev|test)(?:[ _/.:-]{1,2}| on [^\d|\n]{1,24}\| )"
+    r"(?P<name>[a-z][a-z0-9]{0,12})['\"]?\s{0,3}[:=]?\s{0,3}(?P<value>-?\d{1,12}(?:\.\d{1,12})?(?:e[-+]?\d{1,3})?|nan|inf)\b",
+    re.IGNORECASE,
+)
+_EVALUATION_HINTS = ("val", "Val", "VAL", "dev", "Dev", "test", "Test")
+LOWER_IS_BETTER = frozenset("loss ppl perplexity nll err error rmse mae mse wer cer bpb bpc xent".split())
+HIGHER_IS_BETTER = frozenset("acc accuracy f1 auc bleu map miou iou dice score r2 reward ndcg recall precision psnr".split())
+_SAYS_BEST = re.compile(
+    r"\bnew best\b|\bbest (?:model|so far|val\w*|checkpoint|weights|score|loss)\b|\bimprove[ds]?\b", re.IGNORECASE
+)
+
+
+@dataclass
+class ValidationTrack:
+    """One measure of validation, and whether the saves of an attempt follow its best values."""
+
+    best: float = math.nan
+    improved: bool = False
+    """Whether it came to a new best value since the last save."""
+    looks: int = 0
+    """Evaluations since the last save."""
+    followed: bool = True
+    """Whether each save so far came behind a new best value."""
+
+    def take(self, value: float, *, higher: bool) -> None:
+        """Take the value of an evaluation; one that is no number is none of the best."""
+        self.looks += 1
+        if math.isfinite(value) and not (value <= self.best if higher else value >= self.best):
+            self.best, self.improved = value, True
+
+    def saved(self) -> None:
+        """Take that a checkpoint was saved."""
+        self.followed = self.followed and self.improved
+        self.improved, self.looks = False, 0
+
+    @property
+    def explains_silence(self) -> bool:
+        """Whether nothing was to be saved: each save followed a new best value, and none came since though it was looked for."""
+        return self.followed and self.looks > 0 and not self.improved
+
+
 @dataclass
 class SaveTrack:
     """The saves of one attempt."""
@@ -339,6 +386,24 @@ class SaveTrack:
     newest_step: int = 0
     confirms: bool = False
     """Whether the job says when a checkpoint is written, so that the announcement alone does not count."""
+    validations: dict[str, ValidationTrack] = field(default_factory=dict)
+    """By the name of the measure."""
+    says_best: bool = True
+    """Whether each line about a save says that it is of a new best value."""
+
+    def evaluated(self, text: str) -> None:
+        """Take a line, which may have values of a validation."""
+        if len(text) > 2_000 or not any(hint in text for hint in _EVALUATION_HINTS):
+            return
+        for match in _EVALUATED.finditer(text):
+            name = match["name"].lower()
+            if name in LOWER_IS_BETTER or name in HIGHER_IS_BETTER:
+                self.validations.setdefault(name, ValidationTrack()).take(float(match["value"]), higher=name in HIGHER_IS_BETTER)
+
+    @property
+    def waits_for_better(self) -> bool:
+        """Whether it saves only what is better than all before, and nothing was since."""
+        return self.says_best or any(track.explains_silence for track in self.validations.values())
 
     def saved(self, text: str, step: int, now: datetime) -> None:
         """Take a line that tells of a save; the line's own step counts where it names one near the last that was logged."""
@@ -355,6 +420,9 @@ class SaveTrack:
             else:
                 self.at[-1] = now
             return
+        self.says_best = self.says_best and _SAYS_BEST.search(text) is not None
+        for track in self.validations.values():
+            track.saved()
         self.steps, self.at = [*self.steps[-32:], number], [*self.at[-32:], now]
 
     def shift(self, by: timedelta) -> None:
@@ -366,8 +434,8 @@ class SaveTrack:
         self.newest_step = step
 
     def late(self, limits: SaveLimits, now: datetime) -> Late | None:
-        """Return what is missing; None while checkpoints come as they used to, or no interval is known."""
-        if len(self.steps) < FEW_SAVES:
+        """Return what is missing; None while checkpoints come as they used to, wait for a better value, or no interval is known."""
+        if len(self.steps) < FEW_SAVES or self.waits_for_better:
             return None
         gaps = [after - before for before, after in zip(self.steps, self.steps[1:], strict=False)]
         times = [(after - before).total_seconds() for before, after in zip(self.at, self.at[1:], strict=False)]

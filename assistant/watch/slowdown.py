@@ -21,6 +21,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 from assistant.records import Job
+from assistant.redact import head_of
 
 __all__ = ["MOST_COMPARED", "PaceLook", "PaceSpan", "SlowNodes", "Slowdown", "SlowdownLimits", "SlowdownTrack", "slowed_at_once"]
 
@@ -239,9 +240,9 @@ class SlowdownTrack:
         if len(text) > LONGEST_LINE or not _CHANGES.search(text):
             return
         if self._stretch is None:
-            self._change_line, self._change_spans = text.strip()[:200], 0
+            self._change_line, self._change_spans = head_of(text.strip(), 200), 0
         elif self._stretch.spans <= 2:
-            self._stretch.change_line = self._stretch.change_line or text.strip()[:200]
+            self._stretch.change_line = self._stretch.change_line or head_of(text.strip(), 200)
 
     def shift(self, by: timedelta) -> None:
         """Move the past by what the time of day was set by."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from os import stat_result
 from pathlib import Path
@@ -17,7 +17,7 @@ from statistics import median
 from assistant.logs.attempt import names_job
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
-from assistant.logs.phases import LogPhase, announced_size, phase_begun, phase_over
+from assistant.logs.phases import LearntForm, LogPhase, announced_size, learn_series, phase_begun, phase_over, read_series
 from assistant.logs.spikes import Spike
 from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
@@ -38,6 +38,8 @@ LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
 _COUNTER = re.compile(r"\b(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b|\b(\d{1,15})%")
 _SHAPE_CHARACTERS = 120
+FEWEST_TAUGHT, MOST_UNTAUGHT = 8, 200
+"""Rows that teach a log's own form while its job runs, and last lines among which they are looked for."""
 SIZED = (LogPhase.EVALUATION, LogPhase.LOADING, LogPhase.PREPARATION)
 """Phases of which a log says how much they have before them; what it counts at a save is where training stands."""
 PASSING = (LogPhase.CHECKPOINT, *SIZED)
@@ -118,6 +120,9 @@ class View:
     """Whether anything but training was done since the look that brought the last step."""
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
+    _form: LearntForm | None = None
+    """Which of its lines carry a step, of a log of no known form."""
+    _untaught: list[Line] = field(default_factory=list)
 
     @property
     def last_step(self) -> int | None:
@@ -266,9 +271,11 @@ class View:
         self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
         self._met, self._sizes, self._shapes = set(), {}, {}
         self._steps_seen, self._seen_at = array("q"), array("d")
+        self._form, self._untaught = None, []
 
     def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool, source: _Source | None = None) -> None:
         points = [] if self._from_file else (source.reader if source is not None else self.reader).news(lines)
+        points = points or (self._learnt_points(lines) if source is None else [])
         path = source.follower.path if source is not None else self._opened().path
         if points and self._leader is None:
             self._leader = path
@@ -279,6 +286,7 @@ class View:
         before, before_at, text = self.last, self.step_at, ""
         for line in lines:
             point = by_line.get(line.number)
+            self.saves.evaluated(line.text)
             if point is not None:
                 self._stepped(point, at, each_s, last=point is points[-1])
                 waiting.append(point)
@@ -290,6 +298,20 @@ class View:
         self._take_pace(waiting, before, None if first else before_at, at, text)
         if self.last is None:
             self.life_at = at  # of a job that shows no steps any output counts
+
+    def _learnt_points(self, lines: Sequence[Line]) -> list[MetricPoint]:
+        """Return the steps of a log of no known form, once enough of its lines have taught which of their numbers rises like one.
+
+        They tell that a job moves; how fast it is, and what its loss does, is told of known forms alone.
+        """
+        if self._from_file or (self._form is None and self.last is not None):
+            return []
+        self._untaught = [*self._untaught, *lines][-MOST_UNTAUGHT:] if self._form is None else list(lines)
+        series = learn_series(self._untaught) if self._form is None else read_series(lines, self._form)
+        if series is None or (self._form is None and len(series.points) < FEWEST_TAUGHT):
+            return []
+        self._form, new = series.form, {line.number for line in lines}
+        return [replace(point, loss=None) for point in series.points if point.line in new]
 
     def _take_words(self, text: str, at: datetime) -> None:
         new_phase = phase_begun(text)
@@ -334,7 +356,7 @@ class View:
         self, points: Sequence[MetricPoint], before: MetricPoint | None, before_at: datetime | None, at: datetime, text: str
     ) -> None:
         """Give the steps of a look to the pace by our clock; what was saved, loaded or evaluated meanwhile is no pace."""
-        if not points:
+        if not points or self._form is not None:
             return
         only_trained, self._did_else = not self._did_else, False
         newest = points[-1]
@@ -371,7 +393,8 @@ class View:
         """Learn from steps with nothing but training in the gap before them."""
         self.cadence.add(LogPhase.TRAINING, gap_s, steps)
         spent = point.seconds if point.seconds is not None else gap_s / steps
-        if not timed_by_looks or point.seconds is not None or spent < JUMP * self.cadence.usual_step_s:
+        is_timed = not timed_by_looks or point.seconds is not None or spent < JUMP * self.cadence.usual_step_s
+        if is_timed and self._form is None:
             # by the sample where the batch is known: one that is ramped up takes longer and is not slow
             self.pace.add(spent / point.batch if point.batch else spent, at)
 

@@ -15,7 +15,8 @@ from assistant.errors import ToolError
 from assistant.ports import SystemClock
 from assistant.records import Job, JobSpec, JobState, NodeState
 from assistant.schedulers.slurm import SlurmScheduler
-from assistant.schedulers.slurm_run import DRAIN_RIGHTS, JOB_RIGHTS, check
+from assistant.schedulers.slurm_rights import check
+from assistant.schedulers.slurm_run import DRAIN_RIGHTS, JOB_RIGHTS
 from tests.live.conftest import DevCluster, until
 
 pytestmark = pytest.mark.live

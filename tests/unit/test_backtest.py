@@ -30,10 +30,10 @@ from assistant.engine.backtest import (
     sections,
     tally,
 )
-from assistant.engine.backtest.attempts import gpus_of
 from assistant.engine.backtest.traces import by_node
 from assistant.errors import InputError
 from assistant.policy import Mode, Policy, load_policy
+from assistant.schedulers.slurm_text import gpus_of
 
 CASES = Path(__file__).parents[1] / "cases" / "backtest"
 NAMES = sorted(path.stem for path in CASES.glob("*.toml"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.checkpoints.files import epoch_inside, step_inside
+from assistant.recover.checkpoints.inner_counts import epoch_inside, step_inside
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, entries
 from assistant.recover.checkpoints.names import is_opaque, is_rolling, number_in, run_prefix

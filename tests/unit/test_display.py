@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.message
 import json
+import re
 import shlex
 import subprocess
 import unicodedata
@@ -141,9 +142,31 @@ VALUES = st.recursive(
 
 @given(value=VALUES)
 @CALM
-def test_json_comes_back_as_it_was(value: object) -> None:
-    assert json.loads(display.json_text(value)) == value
-    assert json.loads(display.json_text(value, indent=2)) == value
+def test_json_comes_back_as_it_was_with_visible_escapes(value: object) -> None:
+    loaded = json.loads(display.json_text(value))
+    assert loaded == json.loads(display.json_text(value, indent=2))
+    assert not [text for text in _texts(loaded) if STEERING.search(text)]
+    if not [text for text in _texts(value) if not text.isprintable()]:
+        assert loaded == value
+
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for item in inner for text in _texts(item)]
+
+
+def test_loaded_json_shows_what_would_act_on_a_terminal_and_keeps_names_of_files() -> None:
+    value = {"path": "a\x1b]0;x\x07\u202eb\u061c\U000e0041.log", "text": "one\n\ttwo\r", "raw": "f\udc80.log"}
+    assert json.loads(display.json_text(value)) == {
+        "path": "a\\x1b]0;x\\x07\\u202eb\\u061c\\U000e0041.log",
+        "text": "one\n\ttwo\\r",
+        "raw": "f\udc80.log",
+    }
 
 
 def test_json_has_null_for_what_it_cannot_say() -> None:

@@ -67,6 +67,13 @@ def test_the_job_that_listened_there_and_has_ended_is_named_with_its_owner_and_e
     assert (told.action, told.reason) == (Action.RESTART_SAME_NODES, "connection_error")
 
 
+def test_a_server_behind_many_earlier_jobs_of_its_node_is_named(tmp_path: Path) -> None:
+    client = job("999", tmp_path)
+    earlier = [job(str(number), tmp_path, ended=-timedelta(minutes=29), nodes=("node07",)) for number in range(100, 200)]
+    server = job("998", tmp_path, ended=-timedelta(seconds=11), log=LISTENS, nodes=("node07",))
+    assert "node07:8000 was served by job 998" in diagnosed(cluster(*earlier, client, server), client).summary
+
+
 def test_a_server_on_a_node_that_is_down_is_named_while_the_scheduler_still_calls_it_running(tmp_path: Path) -> None:
     client = job("9", tmp_path)
     server = job("8", tmp_path, ended=None, log="Serving at 10.0.0.7:8000, listening on 10.0.0.7:8000\n", nodes=("node07",))

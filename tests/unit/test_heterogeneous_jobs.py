@@ -12,7 +12,7 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
-from assistant.records import Checkpoint, Job, JobSpec
+from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.directives import together_words
 from assistant.recover.job_program import programs_of
 from assistant.recover.job_reading import job_of_script
@@ -162,3 +162,17 @@ def test_a_trial_of_it_is_refused_with_the_true_reason(tmp_path: Path) -> None:
     context = Context(cluster, cluster, clock, random.Random(1), NoHistory())
     with pytest.raises(ToolError, match="a trial would be of another job: it is a heterogeneous job"):
         trial_start(context, job)
+
+
+def test_one_task_of_an_array_is_told_with_the_command_that_starts_it_alone(tmp_path: Path) -> None:
+    script = '#!/bin/bash\n#SBATCH --array=0-7%2\nRscript sim.R "$SLURM_ARRAY_TASK_ID"\n'
+    (tmp_path / "sim.sh").write_text(script)
+    spec = JobSpec("sim", script, work_dir=tmp_path)
+    task = Job("91_6", "sim", "", JobState.FAILED, "", (), None, tmp_path, None, NOW, NOW, 1, None, spec=spec)
+    saved = Checkpoint(tmp_path / "s6" / "state.rds", 40, "plain", 9, NOW, healthy=True, problems=())
+    words = together_words(task, saved, 52)
+    assert f"`cd {tmp_path} && sbatch --array=6 sim.sh`" in words
+    assert "siblings are not touched" in words
+    assert "s6/state.rds (step 40); 12 steps, 40 to 52, are lost" in words
+    divided = replace(spec, script=script.replace("$SLURM_ARRAY_TASK_ID", "$SLURM_ARRAY_TASK_COUNT"))
+    assert together_words(replace(task, spec=divided), saved, 52) == ""

@@ -14,7 +14,7 @@ from assistant.logs.covering import Covering
 from assistant.logs.document import Document
 from assistant.logs.passes import RankCounts, by_silence
 from assistant.logs.prefix import NO_RANK, file_ranks, rank_mark, ranks_of, siblings, times_of
-from assistant.rules.matching import load_patterns
+from assistant.rules.loading import load_patterns
 
 
 def merged(folder: Path, *logs: Sequence[str], most: int = 1000) -> Merged:

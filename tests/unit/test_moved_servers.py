@@ -11,9 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from assistant.engine.evidence.moved_servers import ServerState, listening_address, moved_server
 from assistant.engine.evidence.remote_hosts import Address
+from assistant.engine.outcomes.job_processes import RAN_ON
+from assistant.engine.outcomes.moved_servers import ServerState, listening_address, moved_server
+from assistant.engine.outcomes.requeues import REQUEUE
 from assistant.engine.outcomes.waiting_clients import ClientTurn, client_turn
+from assistant.errors import Unavailable
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobSpec, JobState, Node, NodeState
 from assistant.recover.services import configured_sources, fixed_lines
 from assistant.watch.attempts import wait_limit_s
@@ -206,3 +209,31 @@ def test_a_wait_for_the_node_of_a_job_that_ended_since_is_told_of_soon(tmp_path:
     assert wait_limit_s(waiting, WAITS_FOR, [waiting, gone], limits) == limits.floor_s
     for spared in (replace(gone, user="lee"), replace(gone, ended=None), replace(gone, nodes=("node03",))):
         assert wait_limit_s(waiting, WAITS_FOR, [waiting, spared], limits) == limits.silent_s
+
+
+def test_a_scheduler_that_does_not_answer_is_asked_again_before_the_client_is_a_persons(tmp_path: Path) -> None:
+    def silent() -> list[Node]:
+        raise Unavailable("sinfo did not answer within 20 s")
+
+    waiting = client(tmp_path, READS)
+    engine = Cluster.of(waiting, server(tmp_path), successor(tmp_path))
+    engine.scheduler.nodes = silent
+    assert "sinfo did not answer within 20 s" in turn(engine, waiting).waits
+    engine.clock = SimpleNamespace(now=lambda: LOST + timedelta(minutes=10))
+    assert turn(engine, waiting) == ClientTurn()
+
+
+@pytest.mark.parametrize(("minutes_before", "server_id"), [(5, "12"), (20, "8")])
+def test_of_an_ended_and_a_requeued_server_the_last_at_the_address_counts(
+    minutes_before: int, server_id: str, tmp_path: Path
+) -> None:
+    waiting = replace(client(tmp_path, READS), started=LOST - timedelta(minutes=25))
+    requeued = serving("12", tmp_path, OLD, nodes=("node07",), ended=None, attempt=1)
+    engine = Cluster.of(waiting, server(tmp_path), requeued)
+    ended = LOST - timedelta(minutes=minutes_before)
+    record = SimpleNamespace(source=REQUEUE, facts={"ended": ended.isoformat(), RAN_ON: ["node07"], "cause": "Slurm"})
+    engine.store.incidents = lambda **kwargs: [SimpleNamespace(id=6)] if kwargs.get("job") == "12" else []
+    engine.store.evidence = lambda _: [record]
+    moved = moved_server(engine, waiting, ASKED)
+    assert moved is not None
+    assert moved.server.id == server_id

@@ -214,3 +214,39 @@ def test_names_made_from_each_other_are_worked_out_in_a_moment() -> None:
     text = "\n".join(lines)
     source = parse_source(text, path="/w/train.py")
     assert source.named("a0") is ONLY_A_RUN_TELLS
+
+
+GUARDED = """\
+import argparse, pathlib, torch
+def newest(folder):
+    saves = sorted(pathlib.Path(folder).glob("step_*"), key=lambda path: int(path.name.split("_")[1]))
+    return saves[-1] if saves else None
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output_dir", default="out")
+    parser.add_argument("--resume_from")
+    parser.add_argument("--overwrite", action="store_true")
+    args = parser.parse_args()
+    out = pathlib.Path(args.output_dir)
+    resume = args.resume_from
+    if resume in ("latest", "True"):
+        resume = newest(out)
+    if not resume and out.is_dir() and {check}:
+        if not args.overwrite:
+            raise ValueError(f"{{out}} is not empty")
+    state = torch.load(resume) if resume else None
+    for step in range(100):
+        torch.save(state, out / f"step_{{step}}")
+main()
+"""
+
+
+@pytest.mark.parametrize("check", ["any(out.iterdir())", "len(list(out.iterdir())) > 0", "bool(list(out.iterdir()))"])
+def test_a_choice_under_a_word_that_is_not_given_and_a_look_whether_anything_lies_there_choose_nothing(
+    check: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(GUARDED.format(check=check))
+    plain = job(tmp_path, "python3 train.py ${RESUME:+--resume_from $RESUME}")
+    assert resume_way(plain, programs_of(plain)).means is not NEWEST
+    latest = job(tmp_path, "python3 train.py --resume_from latest")
+    assert resume_way(latest, programs_of(latest)).means is NEWEST

@@ -29,7 +29,7 @@ from assistant.records import (
     NodeState,
 )
 from assistant.records.jobs import NONE_THERE
-from assistant.watch.hang import WAITS
+from assistant.watch.hang import WAITS, ended_task
 from tests.unit.test_ended_servers import LOST, job
 
 JUDGE = "judge at http://node07:8300 does not answer (Connection refused), trying again in 5 s"
@@ -229,3 +229,35 @@ def test_an_earlier_run_at_the_same_address_is_not_what_the_job_waits_for(tmp_pa
 def test_a_job_that_has_ended_is_no_longer_waiting(tmp_path: Path) -> None:
     of = replace(waiting(tmp_path), state=JobState.FAILED, ended=LOST + timedelta(minutes=1))
     assert with_wait(Cluster.of(of, JUDGE, answers()), INCIDENT, KERNEL, of) is KERNEL
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        (
+            ["step 70", "srun: error: gpu002: task 0: Killed", "srun: Force Terminated StepId=1.1"],
+            "srun: error: gpu002: task 0: Killed",
+        ),
+        (
+            ["step 70", "srun: error: n3: tasks 4-7: Exited with exit code 139"],
+            "srun: error: n3: tasks 4-7: Exited with exit code 139",
+        ),
+        (["srun: error: gpu002: task 0: Killed", "step 71 loss 2.0"], ""),
+        (["srun: Job step created", "step 70"], ""),
+        ([], ""),
+    ],
+)
+def test_a_task_that_ended_is_told_only_where_nothing_went_on_behind_it(texts: list[str], line: str) -> None:
+    assert ended_task(texts) == line
+
+
+def test_a_silent_job_of_which_a_part_has_ended_is_told_with_the_line_that_says_so(tmp_path: Path) -> None:
+    of = waiting(tmp_path, f"step 40\n{KILLED}\nsrun: Force Terminated StepId=9.1\n")
+    engine = Cluster.of(of, "", {})
+    engine.store.events = lambda _: [Event(EventKind.HANG, "9", None, LOST, {"unseen": "stacks (node07: py-spy is not there)"})]
+    note = unproven_hang(engine.store, INCIDENT, cast("Diagnosis", SimpleNamespace(reason="hang", step=40)), of)
+    assert f"a part of it has ended: {KILLED!r}" in note
+    assert "stacks (node07: py-spy is not there)" in note
+    assert "It was left running" in note
+    of.log.write_text(f"{KILLED}\nstep 41\n")  # type: ignore[union-attr]
+    assert "is silent" in unproven_hang(engine.store, INCIDENT, cast("Diagnosis", SimpleNamespace(reason="hang", step=40)), of)

@@ -80,9 +80,11 @@ def test_any_text_gets_a_score(shipped: LinearRanker, text: str) -> None:
     assert sum(score.reasons.values()) <= 1.0001
 
 
-def test_every_reason_has_at_least_25_wordings_of_its_own() -> None:
+def test_every_reason_of_the_paper_has_wordings_and_no_reason_fewer_than_25() -> None:
     known = wordings()
-    assert set(known) - {NONE} == set(reasons()) - {"unknown"}
+    of_the_paper = {name for name, reason in reasons().items() if reason.prior is not None}
+    # any other may be known by its signatures alone
+    assert of_the_paper <= set(known) - {NONE} <= set(reasons()) - {"unknown"}
     few = {name: len(entry.lines("root")) + len(entry.lines("symptom")) for name, entry in known.items() if name != NONE}
     assert {name: count for name, count in few.items() if count < 25} == {}
 
@@ -123,7 +125,7 @@ def test_a_written_file_ranks_as_the_model_did(trained: LinearRanker, tmp_path: 
 
 def test_the_shipped_file_is_small_and_was_trained_on_the_content_as_it_is(shipped: LinearRanker) -> None:
     assert file_of().stat().st_size < 3 << 20
-    assert set(shipped.weights.classes) == (set(reasons()) - {"unknown"}) | {NONE}
+    assert set(wordings()) <= set(shipped.weights.classes) <= (set(reasons()) - {"unknown"}) | {NONE}
 
 
 def _header(change: Callable[[dict[str, object]], object]) -> Callable[[bytes], bytes]:

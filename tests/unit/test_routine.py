@@ -18,7 +18,7 @@ from assistant.logs.scan import scan_log
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.learned import FILTERS, TIMES, ScriptedWriter, exported
-from assistant.rules.matching import load_patterns
+from assistant.rules.loading import load_patterns
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 ROUTINE = [f"fluxtrain: cache hit ratio 0.{n % 100:02} on worker {n % 8}" for n in range(300)]

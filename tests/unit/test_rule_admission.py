@@ -16,7 +16,8 @@ from assistant.logs.templates import mined
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.learned import Ground, ScriptedWriter, admitted, entry_of, flaws, ground_of, voted
-from assistant.rules.matching import load_patterns, name_of, pattern_of, protected_lines
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import name_of, pattern_of, protected_lines
 from assistant.rules.patterns import RefusedPattern, shape_of
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)

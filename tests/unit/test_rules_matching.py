@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.errors import ContentError
-from assistant.rules.matching import Patterns, any_digits, groups, load_patterns
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import Patterns, any_digits, groups
 from assistant.rules.patterns import Expression, database
 
 XID = Signature("ecc.xid", r"Xid \([^)]*\): (?P<xid>48|63|64)\b", ("NVRM: Xid (PCI:0000): 48",))
@@ -107,6 +109,15 @@ def test_digits_that_could_make_a_signature_match_are_found(tmp_path: Path) -> N
     patterns = Patterns([nan, STEP], cache_folder=tmp_path)
     assert patterns.telling_digits(b"step 12 loss 3 | nan iterations:   0 |\n") == [(17, 36)]
     assert patterns.telling_digits(b"step 12 loss 3 | nan iterations:   4 |\n") is None
+
+
+def test_several_threads_may_ask_for_the_digits_of_lines_at_once(tmp_path: Path) -> None:
+    nan = Signature("loss.nan", "nan iterations: +[1-9]", ("nan iterations: 3",))
+    patterns = Patterns([nan, STEP], cache_folder=tmp_path)
+    line = b"step 12 loss 3 | " + b"nan iterations:   0 | " * 2_000
+    with ThreadPoolExecutor(8) as pool:
+        places = list(pool.map(lambda _: patterns.telling_digits(line), range(64)))
+    assert all(spans == places[0] and spans for spans in places)
 
 
 @given(st.from_regex(r"\A(?:exit code (?:137|[1-4]5|[^0-9x]z|1?\d{2}\b))\Z"), st.lists(st.integers(0, 9), min_size=1, max_size=6))

@@ -17,7 +17,8 @@ from assistant.records import JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
 from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about
-from assistant.schedulers.slurm_run import _as_descriptor, arguments_problem, check
+from assistant.schedulers.slurm_rights import check
+from assistant.schedulers.slurm_run import _as_descriptor, arguments_problem
 from tests.unit.test_slurm_text import a_job
 
 CONFIG = "SLURM_VERSION = 23.11.10\nAccountingStorageType = (null)\nMinJobAge = 300 sec\nSlurmUser = slurm(64030)\n"
@@ -217,6 +218,15 @@ def test_jobs_go_on_while_the_accounting_is_down(folder: Path) -> None:
         slurm(folder).job("7")
 
 
+def test_tasks_that_wait_as_one_no_more_are_unknown_and_sacct_is_not_asked_for_them(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7_3", "JobID": "9", "State": "RUNNING"})
+    config = CONFIG.replace("(null)", "accounting_storage/slurmdbd")
+    program(folder, "scontrol", f"printf '{config}'")
+    program(folder, "sacct", "echo 'sacct: fatal: Bad job array element specified: 7' >&2; exit 1")
+    with pytest.raises(ToolError, match=r"job '7_\[3-5\]' is unknown to Slurm"):
+        slurm(folder).job("7_[3-5]")
+
+
 def test_an_array_known_by_its_tasks_is_no_job_of_its_own_whatever_the_accounting_has(folder: Path) -> None:
     tasks = [
         {"JobArrayID": f"7_{task}", "JobID": raw, "State": "FAILED", "exit_code": "256"} for task, raw in (("0", "8"), ("5", "7"))
@@ -363,3 +373,14 @@ def test_what_sbatch_reads_from_a_descriptor_is_readable_by_the_owner_and_change
         assert path.stat().st_mode & 0o777 == 0o444
         with pytest.raises(PermissionError):
             os.pwrite(number, b"rm", 0)
+
+
+def test_an_owner_whom_this_machine_does_not_know_is_asked_for_by_number_once(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7", "JobID": "7", "State": "RUNNING", "UserName": "nobody"})
+    table = (folder / "squeue").read_text(encoding="utf-8").removeprefix("#!/bin/sh\n")
+    numbers = "printf 'JOBID%sUSER ID%s.\\n7%s2001%s.\\n' $m $m $m $m"
+    marked = 'for word; do :; done; m=$(echo "$word" | grep -o "<[0-9a-f]*>" | head -n 1)'
+    program(folder, "squeue", f'case "$*" in *UserID*) echo x >>{folder}/asked; {marked}; {numbers}; exit;; esac\n{table}')
+    cluster = slurm(folder)
+    assert [cluster.jobs()[0].user, cluster.jobs()[0].account] == ["uid 2001"] * 2
+    assert (folder / "asked").read_text(encoding="utf-8") == "x\n"

@@ -39,7 +39,17 @@ from assistant.schedulers.slurm_spec import (
     with_carried,
     without_carried,
 )
-from assistant.schedulers.slurm_text import Marks, canceller, exit_of, job_state, log_path, moment, seconds
+from assistant.schedulers.slurm_text import (
+    Marks,
+    canceller,
+    exit_of,
+    job_state,
+    log_path,
+    moment,
+    owner_of,
+    seconds,
+    user_word,
+)
 from assistant.schedulers.slurm_typed import TypedSubmission, read_line
 from assistant.untrusted import reading_as
 
@@ -454,3 +464,25 @@ def test_the_controllers_log_is_read_with_our_rights_and_not_the_job_owners(tmp_
     log.chmod(0o600)
     with reading_as("nobody"):
         assert "JobId=77" in controller_lines(log, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "owner"),
+    [
+        ("ada", "2001", "ada"),
+        ("nobody", "2001", "uid 2001"),
+        ("2001", "2001", "uid 2001"),
+        ("", "77", "uid 77"),
+        ("nobody", "65534", "nobody"),
+        ("nobody", "", "nobody"),
+        ("nobody", "(null)", "nobody"),
+    ],
+)
+def test_an_owner_whom_the_machine_does_not_know_is_named_by_number(name: str, uid: str, owner: str) -> None:
+    assert owner_of(name, uid) == owner
+    assert user_word(owner) == (owner.removeprefix("uid ") if owner.startswith("uid ") else owner)
+
+
+def test_the_completion_log_names_an_unknown_owner_by_number() -> None:
+    line = "JobId=6 UserId=nobody(2007) GroupId=nobody(2007) Name=a JobState=FAILED Partition=p NodeList=n1 WorkDir=/w ExitCode=1:0"
+    assert [row.job.user for row in finished_rows(line, "6")] == ["uid 2007"]

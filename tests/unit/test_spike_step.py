@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.evidence.loss_divergence import with_spike_step
+from assistant.engine.evidence.loss_divergence import named_step, with_spike_step
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobSpec
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.saved_progress import points_by_epoch
@@ -81,3 +81,21 @@ def test_lost_weights_are_seen_where_the_log_gives_epochs_alone(tmp_path: Path) 
     assert [point.step for point in points_by_epoch(job, saves)][:3] == [10, 20, 30]
     assert lost_from(job, lambda: saves) == 80
     assert lost_from(job) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("FloatingPointError: loss is nan since global_step 71 (now in part-7)", 71),
+        ("ValueError: Loss is NaN at step 1200, stopping", 1200),
+        ("RuntimeError: non-finite loss detected in iteration 340", 340),
+        ("AssertionError: inf loss from update 18 on", 18),
+        ("RuntimeError: loss is nan", None),
+        ("RuntimeError: loss is nan for 10 steps", None),
+        ("nan at step 70 and at step 90", None),
+        ("step 71 loss 2.30", None),
+        ("KeyError: missing at step 71", None),
+    ],
+)
+def test_a_program_that_stops_itself_names_the_step_of_its_loss(text: str, step: int | None) -> None:
+    assert named_step(text) == step

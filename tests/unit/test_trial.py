@@ -235,6 +235,14 @@ def test_a_proven_word_that_names_no_checkpoint_means_the_newest() -> None:
         (TrialAnswer("", None, 30.0, (), (), (), ("step 1 loss 3.1\nstep 2 loss 3.0\nstep 3 loss 2.9\nstep 4 loss 2.9\n",)), True),
         (TrialAnswer("", None, 90.0), False),
         (TrialAnswer("", 1, 3.0, (), (), (), ("no CUDA device\n",)), False),
+        (
+            TrialAnswer(
+                "", 1, 3.0, (), (), (), ("ValueError: out/a already exists and is not empty. Use --overwrite or --resume\n",)
+            ),
+            True,
+        ),
+        (TrialAnswer("", 2, 3.0, (), (), (), ("fatal: run folder not empty, refusing to start\n",)), True),
+        (TrialAnswer("", 0, 3.0, (), (), (), ("out/a already exists, nothing to do\n",)), False),
         (TrialAnswer("users may have no namespaces of their own here"), False),
     ],
 )

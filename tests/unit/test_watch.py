@@ -197,3 +197,48 @@ def test_a_job_that_prints_nothing_is_never_called_hung_by_itself(watched: Calla
     assert log is not None
     log.write_text("")
     assert looks(scene, 86_400, every=600) == []
+
+
+ROWS = {
+    "a simulation with checksums": "[{clock}] step {step:4d} of 9000  Ekin 0.3{step}  trace {digest}",
+    "sweeps of a solver": "sweep {step}: residual 1.{step}e-03 after 4 inner",
+    "iterations without a loss": "it {step} energy -12.{step}",
+}
+STILL = {
+    "ranks that wait for one another": "rank 0: still waiting for sum of rank 1 (node002), {seconds} s",
+    "a heartbeat of a thread": "[{clock}] alive, {seconds} s since the start",
+}
+
+
+def told(scene: Watched, log: Path, row: str, still: str, *, moving_s: int, still_s: int) -> list[EventKind]:
+    """Let a job write rows for a time, and then only lines of one form, and return what is noticed."""
+    _, watcher, clock = scene
+    events: list[EventKind] = []
+    for look in range((moving_s + still_s) // 10):
+        clock.sleep(10)
+        seconds, step = look * 10, look * 5
+        digest = f"{(step * 2654435761) % (1 << 32):08x}"
+        form = row if seconds < moving_s else still
+        with log.open("a") as file:
+            file.write(form.format(step=step, seconds=seconds, clock=f"{clock.now():%H:%M:%S}", digest=digest) + "\n")
+        events += [event.kind for event in watcher.look(known=())]
+    return events
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("still", STILL)
+def test_a_log_of_no_known_form_whose_steps_stop_is_a_hang_though_it_goes_on(
+    row: str, still: str, watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    scene = watched(SimulatedRun(steps=9000, hangs_at=0, lines=()))
+    log = scene[0].jobs()[0].log
+    assert log is not None
+    assert told(scene, log, ROWS[row], STILL[still], moving_s=400, still_s=900) == [EventKind.HANG]
+
+
+def test_rows_that_go_on_are_no_hang_and_neither_is_work_of_another_kind(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    scene = watched(SimulatedRun(steps=9000, hangs_at=0, lines=()))
+    log = scene[0].jobs()[0].log
+    assert log is not None
+    assert told(scene, log, ROWS["sweeps of a solver"], "", moving_s=2000, still_s=0) == []
+    assert told(scene, log, "copied part {step} of 9000 to the disk", "", moving_s=2000, still_s=0) == []

@@ -237,3 +237,43 @@ def test_configurations_are_no_checkpoints() -> None:
     assert tells_of_save("Saving model checkpoint to /ckpt/checkpoint-500")
     assert not tells_of_save("Configuration saved in /ckpt/checkpoint-500/config.json")
     assert not tells_of_save("tokenizer config file saved in /ckpt/checkpoint-500/tokenizer_config.json")
+
+
+def best_only(*lines: str, every_s: float = 100.0) -> tuple[SaveTrack, datetime]:
+    """Return the track of a log with a line a step, and the time behind it: `save` stands for a checkpoint."""
+    track, at = SaveTrack(), after(0)
+    for step, text in enumerate(lines):
+        at = after(every_s * step)
+        track.stepped(10 * step)
+        track.evaluated(text)
+        if tells_of_save(text):
+            track.saved(text, 10 * step, at)
+    return track, at
+
+
+FALLS = [line for loss in (0.9, 0.8, 0.7, 0.6) for line in (f"validation loss: {loss}", "saving checkpoint")]
+RISES = [line for score in (0.5, 0.6, 0.7) for line in (f"eval/accuracy = {score}", "checkpoint saved")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "late"),
+    [
+        ([*FALLS, *["validation loss: 0.65"] * 20], False),
+        ([*FALLS, *["val_loss=nan"] * 20], False),
+        ([*RISES, *["eval/accuracy = 0.69"] * 20], False),
+        (["saved new best model, val 0.9", "step"] * 4 + ["step"] * 20, False),
+        (
+            [line for loss in (3.2, 3.1, 3.0) for line in (f"valid on 'valid' subset | loss {loss} | ppl 9", "saved checkpoint")]
+            + ["valid on 'valid' subset | loss 3.3 | ppl 9"] * 20,
+            False,
+        ),
+        ([*FALLS, *["validation loss: 0.65"] * 5, "validation loss: 0.55", *["validation loss: 0.65"] * 20], True),
+        ([*FALLS, *["train loss 0.5"] * 20], True),
+        (["validation loss: 0.7", "saving checkpoint"] * 4 + ["validation loss: 0.9"] * 20, True),
+        ([*RISES, *["eval/accuracy = 0.69"] * 3, "checkpoint saved", *["eval/accuracy = 0.69"] * 30], True),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else str(value),
+)
+def test_a_job_that_saves_only_what_is_better_is_not_late_while_nothing_is(lines: list[str], late: bool) -> None:
+    track, at = best_only(*lines)
+    assert (track.late(SaveLimits(), at) is not None) is late

@@ -15,11 +15,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from assistant.engine.backtest.attempts import GROUPED, NEEDED, WANTED, Attempt, Get, attempt_of, getter
+from assistant.engine.backtest.attempts import NEEDED, WANTED, Attempt, Get, attempt_of, getter
 from assistant.errors import InputError
 from assistant.logs.reading import open_log
+from assistant.redact import head_of
 from assistant.schedulers.slurm_jobs import nodes_of
-from assistant.schedulers.slurm_text import moment
+from assistant.schedulers.slurm_text import GROUPED, moment
 
 EVENTS_COMMAND = "ask for it with: sacctmgr -P show event Start=YYYY-MM-DD format=NodeName,TimeStart,TimeEnd,State,Reason,User"
 _OUT = ("DOWN", "DRAIN", "FAIL", "MAINT")
@@ -195,7 +196,7 @@ def header_of(line: str, path: Path) -> tuple[str, list[str]]:
     parted = re.match(r"\s*[A-Za-z]\w*(\W.*?)(?=[A-Za-z]\w*(?:\W|$))", line)
     names = re.findall(r"[A-Za-z]\w*", line)
     if not any(name.lower() in ("jobid", "jobidraw") for name in names) or parted is None:
-        raise InputError(f"{path}: its first line is no header of sacct: {line[:80]!r}; {ACCOUNTS_COMMAND}")
+        raise InputError(f"{path}: its first line is no header of sacct: {head_of(line, 80)!r}; {ACCOUNTS_COMMAND}")
     between = parted.group(1)
     if between.isspace() and "\t" not in between:
         raise InputError(f"{path}: is the table for people, whose columns are cut short; {ACCOUNTS_COMMAND}")
@@ -224,7 +225,7 @@ def _records(
                 yield first, [*before[:-1], f"{before[-1]}\n{fields[0]}", *fields[1:]]
                 continue
             accounts.rows += 1
-            accounts.wrong(first, f"{len(before)} fields instead of {column_count}: {between.join(before)[:60]!r}")
+            accounts.wrong(first, f"{len(before)} fields instead of {column_count}: {head_of(between.join(before), 60)!r}")
         if len(fields) == column_count:
             yield number, fields
         elif len(fields) < column_count:
@@ -235,7 +236,7 @@ def _records(
     if open_record is not None:
         accounts.rows += 1
         accounts.wrong(
-            open_record[0], f"{len(open_record[1])} fields instead of {column_count}: {between.join(open_record[1])[:60]!r}"
+            open_record[0], f"{len(open_record[1])} fields instead of {column_count}: {head_of(between.join(open_record[1]), 60)!r}"
         )
 
 

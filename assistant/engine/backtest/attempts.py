@@ -16,7 +16,7 @@ from functools import lru_cache
 from assistant.records import Job, JobState
 from assistant.schedulers.slurm_history import COMMENT, OUTPUT, option_in
 from assistant.schedulers.slurm_jobs import End, end_of, job_of
-from assistant.schedulers.slurm_text import value
+from assistant.schedulers.slurm_text import attempt_state_text, gpus_of, value
 
 NEEDED = ("JobID", "State", "Start", "End")
 """Without these nothing can be replayed; `JobIDRaw` stands in for `JobID`."""
@@ -27,9 +27,6 @@ WANTED = (
 """What to ask sacct for."""
 LONG = 7
 """Digits that no count of restarts has."""
-GROUPED = re.compile(r"_\[|\]$")
-"""An array whose tasks wait together: no attempt of any of them."""
-
 Get = Callable[[str], str]
 """Gives the text of a column by its name in small letters, empty where there is none."""
 
@@ -112,10 +109,8 @@ def _job(get: Get, job_id: str, end: End, earlier: int) -> Job:
 @lru_cache(maxsize=4096)
 def _end(state_text: str, status: str, reason: str) -> tuple[End, bool]:
     """Return how an attempt ended; one that was queued again failed where its exit code says so, else somebody ended it."""
-    requeued = state_text.upper().startswith("REQUEUE")
-    if requeued:
-        state_text = "CANCELLED" if status in ("", "0:0") else "FAILED"
-    return end_of(state_text, status, reason)._replace(has_begun=True), requeued
+    ended_as = attempt_state_text(state_text, status)
+    return end_of(ended_as, status, reason)._replace(has_begun=True), ended_as != state_text
 
 
 def _tres(get: Get) -> str:
@@ -127,26 +122,6 @@ def _tres(get: Get) -> str:
 
 def _count(text: str) -> int:
     return int(text) if text.isdecimal() else 1
-
-
-@lru_cache(maxsize=4096)
-def gpus_of(text: str, nodes: int) -> int | None:
-    """Return how many GPUs a text of TRES or GRES counts; None for an empty one.
-
-    Args:
-        text: `billing=8,gres/gpu:a100=32,gres/gpu=32`, or `gpu:a100:8(IDX:0-7)` as older versions have it, for each node.
-        nodes: How many nodes there are.
-    """
-    if not text:
-        return None
-    plain = re.search(r"gres/gpu=(\d+)", text)
-    if plain is not None:
-        return int(plain.group(1))
-    typed = re.findall(r"gres/gpu:[^=,]{1,64}=(\d+)", text)
-    if typed:
-        return sum(map(int, typed))
-    each = re.findall(r"(?:^|[,:/])gpu(?::[A-Za-z][\w.-]*)?:(\d+)", text)
-    return sum(map(int, each)) * max(1, nodes)
 
 
 def getter(fields: Mapping[str, str]) -> Get:

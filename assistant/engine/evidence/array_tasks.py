@@ -18,7 +18,7 @@ from assistant.records import Action, Category, Diagnosis, Incident, Job, JobSta
 from assistant.recover.situation import AVOIDED, avoided
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _number(job_id: str) -> tuple[int, str]:
     return (int(task) if task.isdecimal() else 0), job_id
 
 
-def with_sound_siblings(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_sound_siblings(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis by which a task of an array goes on away from the node whose disk failed several; as it is elsewhere.
 
     Asked anew at each turn of the incident: a task fails alone at first, and what its siblings show comes later.
@@ -122,7 +122,7 @@ def with_sound_siblings(engine: Engine, incident: Incident, diagnosis: Diagnosis
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 
 
-def _faults(engine: Engine, incident: Incident, job: Job) -> dict[str, DiskFault | None]:
+def _faults(engine: EnginePort, incident: Incident, job: Job) -> dict[str, DiskFault | None]:
     """Return of which fault of a disk the other tasks of an array failed, of those that have a diagnosis."""
     array, faults = job.id.partition("_")[0], dict[str, DiskFault | None]()
     for candidate in engine.store.incidents(limit=MOST_INCIDENTS):
@@ -134,7 +134,7 @@ def _faults(engine: Engine, incident: Incident, job: Job) -> dict[str, DiskFault
     return faults
 
 
-def reconsidered(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def reconsidered(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of an incident with what the tasks beside its own have shown since it was made, and keep it."""
     fresh = with_sound_siblings(engine, incident, diagnosis, job)
     if fresh is not diagnosis:

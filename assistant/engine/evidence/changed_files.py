@@ -25,12 +25,13 @@ from assistant.recover.joblog import log_lines
 from assistant.recover.restart import attempt_of
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import WRITER, WRITTEN
+from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import MOST_CHARACTERS, NOT_THERE, PATH, is_of_system
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 CHANGED_WITHIN = timedelta(minutes=5)
 """After a failure: what is modified later did not bring it about. Writers go on for a while behind the failure of a reader."""
@@ -126,7 +127,7 @@ def writer_of(rows: Sequence[Mapping[str, Any]], path: str, job: Job, jobs: Sequ
     return None
 
 
-def with_changed_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_changed_files(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names the data file which somebody else wrote while a job read it; as it is where that is not proven.
 
     While it is still written the job waits; else it starts again once, and people hear that its data are not what they were.
@@ -179,7 +180,7 @@ def _is_output(file: ChangedFile, job: Job) -> bool:
     return file.path in (str(job.log), str(job.error_log))
 
 
-def _job_that_names(engine: Engine, file: ChangedFile, running: Sequence[Job]) -> FileWriter | None:
+def _job_that_names(engine: EnginePort, file: ChangedFile, running: Sequence[Job]) -> FileWriter | None:
     """Return the running job of a file's owner whose script names the file or its folder, where it is no other's; None for none."""
     folder = str(PurePosixPath(file.path).parent)
     for neighbour in [neighbour for neighbour in running if neighbour.user == file.user][:MOST_WRITERS_READ]:
@@ -213,7 +214,14 @@ def _sentence(file: ChangedFile, writer: FileWriter | None, ended: datetime, *, 
 
 
 def _waiting_or_restarted(
-    engine: Engine, diagnosis: Diagnosis, job: Job, file: ChangedFile, writer: FileWriter | None, sentence: str, *, now: datetime
+    engine: EnginePort,
+    diagnosis: Diagnosis,
+    job: Job,
+    file: ChangedFile,
+    writer: FileWriter | None,
+    sentence: str,
+    *,
+    now: datetime,
 ) -> Diagnosis:
     """Return a diagnosis by which somebody else wrote a file that a job read."""
     people = " and ".join(dict.fromkeys(user for user in (job.user, file.user) if user)) or "the owner of the job"
@@ -269,7 +277,7 @@ def ran_beside(job: Job, jobs: Iterable[Job]) -> list[Job]:
     return [entry for _, entry in sorted(siblings, key=lambda pair: (pair[0], pair[1].id))][:MOST_SIBLINGS]
 
 
-def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_read_race(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis by which a task starts again that read a file while a sibling wrote it; as it is where that is not likely.
 
     It counts where a sibling that started with it ran past that place, or where the file is whole now that was written meanwhile.
@@ -322,7 +330,7 @@ _REMOVES = re.compile(r"\b(?:remov|delet|rotat|prun|purg|unlink|evict|clean)\w{0
 _QUOTED = re.compile(r"['\"`]([^'\"`\s]{3,300})['\"`]")
 
 
-def with_remover(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_remover(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a missing file with the job of the same owner whose log says that it removed it, if one does.
 
     Only a name with a number counts, such as that of a checkpoint's folder: any other may be of something else.
@@ -339,13 +347,14 @@ def with_remover(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagn
     remover_candidates = [
         entry for entry in jobs if entry.started is not None and entry.started <= job.ended and not _ended_before(entry, job)
     ]
+    remover_candidates.sort(key=lambda entry: entry.ended or job.ended or engine.clock.now(), reverse=True)
     for entry in remover_candidates[:MOST_JOBS_READ] if names else ():
         for text in reversed(_log_of(engine, entry)):
             name = next(
                 (name for name in names if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", text[:MOST_CHARACTERS])), None
             )
             if name is not None and _REMOVES.search(text[:MOST_CHARACTERS]):
-                line = text.strip()[:MOST_OF_QUOTE]
+                line = head_of(text.strip(), MOST_OF_QUOTE)
                 sentence = f"It was there, and job {entry.id} ({entry.name}) of {entry.user} removed {name}: `{line}`."
                 remedy = (
                     "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
@@ -370,7 +379,7 @@ def own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[s
     return last_match[0], last_match[1].strip()[:MOST_OF_QUOTE]
 
 
-def _log_of(engine: Engine, job: Job) -> Sequence[str]:
+def _log_of(engine: EnginePort, job: Job) -> Sequence[str]:
     try:
         full = engine.scheduler.job(job.id)
         with reading_as(full.account):
@@ -402,7 +411,7 @@ def _places(job: Job, logs: Iterable[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys([*log_paths[:8], *caches[:2], *data_places((), work_dir)]))
 
 
-def _written(engine: Engine, incident: Incident, job: Job, places: Sequence[str]) -> tuple[list[ChangedFile], datetime]:
+def _written(engine: EnginePort, incident: Incident, job: Job, places: Sequence[str]) -> tuple[list[ChangedFile], datetime]:
     """Return the files of a job's owner that were written since it began, the latest first, and the time by the same clock."""
     since = int(job.started.timestamp()) if job.started is not None else 0
     request = {"nodes": list(job.nodes)[:4], "paths": list(places), "since_s": since - CLOCKS_APART_S}

@@ -25,7 +25,7 @@ from assistant.untrusted import reading_as
 from assistant.watch.hang import WAITS
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 REASONS = frozenset({"out_of_memory_error", "hang", "killed", "unknown"})
 COMM_LENGTH = 15
@@ -50,7 +50,7 @@ class EndedHelper(NamedTuple):
     """Memory that it held; None where the kernel does not say."""
 
 
-def with_ended_helper(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_ended_helper(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a job that stands still behind a dead helper of its own as just that; any other as it is.
 
     That the job waits for a part of itself is noted in the incident, so that it may be ended and started again.
@@ -90,7 +90,7 @@ def _speaks_against(event: Event) -> bool:
     return bool(event.detail.get(WAITS)) or WORKS.search(str(event.detail.get("witness") or "")) is not None
 
 
-def _ended_helper(engine: Engine, incident: Incident, job: Job) -> EndedHelper | None:
+def _ended_helper(engine: EnginePort, incident: Incident, job: Job) -> EndedHelper | None:
     node, line = last_kill(engine, incident, job, job.nodes)
     match = _VICTIM.search(line)
     if not node or match is None:

@@ -20,7 +20,7 @@ from assistant.watch.hang import tells_of_service
 from assistant.watch.outages import ENDED_BY_ITSELF, awaited_by
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 __all__ = ["end_of_server", "log_of_server", "served_address", "server_of", "short_host", "with_ended_server"]
 
@@ -31,7 +31,7 @@ LOG_BYTES = 1 << 16
 """Of a log, from its begin and from its end: where a server says on what it listens."""
 
 
-def with_ended_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_ended_server(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names the job which served the address that a job lost; as it is where none is proven.
 
     The restart waits for the service as for any other, so nothing else of the diagnosis changes.
@@ -94,7 +94,7 @@ def served_address(lines: Iterable[str], host: str, port: str, nodes: Sequence[s
 
 
 def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, Node], until: datetime) -> list[Job]:
-    """Return the jobs that may have served a client until a while ago, those that ran on the host first."""
+    """Return the jobs that may have served a client until a while ago: those that ran on the host first, the last ended of them."""
     since = min(until - GIVEN_UP_AFTER, client.started or until) if client.ended is None else until - GIVEN_UP_AFTER
     ended_jobs = [
         job
@@ -107,6 +107,7 @@ def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, No
             or (not job.state.ended and job.state is JobState.RUNNING and any(_is_down(nodes.get(node)) for node in job.nodes))
         )
     ]
+    ended_jobs.sort(key=lambda job: job.ended or until, reverse=True)  # a busy host had more jobs than are read
     return sorted(ended_jobs, key=lambda job: not any(short_host(host) == short_host(node) for node in job.nodes))
 
 

@@ -25,6 +25,7 @@ from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.job_program import CONFIGS, FileReader, JobProgram, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.saved_progress import epoch_pace, logged_epoch
+from assistant.redact import head_of
 from assistant.untrusted import list_folder, read_start
 from assistant.watch.outages import paths_of
 
@@ -250,7 +251,7 @@ def _line_of(program: JobProgram, name: str, value: str, read: Callable[[str], s
         text = read(str(path)) if path is not None else None
         for number, line in enumerate((text or "").splitlines(), 1):
             if pattern.match(line.replace("-", "_")) and value in line:
-                return f"{config_path}:{number} ({line.strip()[:MOST_CHARACTERS]})"
+                return f"{config_path}:{number} ({head_of(line.strip(), MOST_CHARACTERS)})"
     return ""
 
 
@@ -391,7 +392,8 @@ def _last_steps(diagnosis: Diagnosis, job: Job, folders: Mapping[str, Path], now
 
 def _limit_sentence(match: re.Match[str]) -> str:
     limit = int(match[2]) / 2**30
-    return f"It was ended as it passed the limit of {limit:.1f} GiB: how much more it would have taken that does not show."
+    words = f"{limit:.1f} GiB" if limit >= 1 else f"{limit * 1024:.0f} MiB"
+    return f"It was ended as it passed the limit of {words}: how much more it would have taken that does not show."
 
 
 def evaluation_intervals(programs: Sequence[JobProgram]) -> Iterator[tuple[str, int]]:

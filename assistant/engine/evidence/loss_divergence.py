@@ -27,11 +27,12 @@ from assistant.recover.directives import SPIKE_SLACK
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.saved_progress import epoch_pace, logged_epoch
 from assistant.recover.situation import AVOIDED
+from assistant.redact import head_of
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import Remark
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 MOST_PROBED_NODES = 64
 FEWEST_RANK_LINES = 2
@@ -46,11 +47,15 @@ _LOCAL = re.compile(
 )
 """What a rank says of its own gradients; behind the reduction those of all ranks are no numbers."""
 _GPU = re.compile(r"\b(?:cuda:|gpu[ :#=]?|device[ :#=]{1,2})(\d{1,2})\b", re.IGNORECASE)
+_NAMED_STEP = re.compile(
+    r"\b(?:since|from|at|in|on) (?:the )?(?:\w{1,12}[ _])?(?:step|iteration|iter|update)[ :=#]{1,3}(\d{1,9})\b", re.IGNORECASE
+)
+_NO_NUMBER = re.compile(r"\b(?:nan|inf|infinite|non-?finite|not finite|no number)\b", re.IGNORECASE)
 _OF_GPU = re.compile(r"^GPU (\d{1,2}): ")
 """Of a finding of the memory probe."""
 
 
-def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_spike_step(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a loss that went off at an epoch with its step, where a checkpoint of the run tells how many steps an epoch has.
 
     Hugging Face's Trainer logs epochs, and keeps both in `trainer_state.json`. Of a rounded epoch the lowest step counts: no
@@ -59,6 +64,9 @@ def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Di
     if diagnosis.reason != "loss_spike" or diagnosis.spike_step is not None or job is None:
         return diagnosis
     epoch = next((epoch for cited in diagnosis.root_cause if (epoch := logged_epoch(cited.text)) is not None), None)
+    if epoch is None and diagnosis.step is None:
+        step = next((step for cited in diagnosis.root_cause if (step := named_step(cited.text)) is not None), None)
+        return replace(diagnosis, spike_step=step) if step is not None else diagnosis
     if epoch is None:
         return diagnosis
     try:
@@ -76,6 +84,14 @@ def with_spike_step(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Di
     return replace(diagnosis, spike_step=step, summary=f"{diagnosis.summary} {words}")
 
 
+def named_step(text: str) -> int | None:
+    """Return the step that a line about a loss which is no number names as its own; None where it names none, or several."""
+    steps = (
+        {match[1] for match in _NAMED_STEP.finditer(text[:MOST_CHARACTERS])} if _NO_NUMBER.search(text[:MOST_CHARACTERS]) else set()
+    )
+    return int(steps.pop()) if len(steps) == 1 else None
+
+
 class LoneGpu(NamedTuple):
     """The one GPU of a job whose rank says that its own gradients are no numbers."""
 
@@ -85,7 +101,7 @@ class LoneGpu(NamedTuple):
     line: str
 
 
-def with_faulty_gpu(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_faulty_gpu(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a loss that went off with the GPU that explains it; as it is where none is known to be faulty."""
     if diagnosis.reason != "loss_spike" or job is None or not job.nodes:
         return diagnosis
@@ -101,7 +117,7 @@ def with_faulty_gpu(engine: Engine, incident: Incident, diagnosis: Diagnosis, jo
         finding = memory_finding(checked, lone)
         accused += [lone.node] if finding else []
         faulty.append(lone.node)
-        own = f"{lone.node}: {finding or 'its probes show nothing'}, and its rank alone says: {lone.line.strip()[:160]}"
+        own = f"{lone.node}: {finding or 'its probes show nothing'}, and its rank alone says: {head_of(lone.line.strip(), 160)}"
         words = "; ".join(filter(None, (words, own)))
     if not faulty:
         return diagnosis
@@ -154,7 +170,7 @@ FEWEST_GOOD_STEPS = 5
 MOST_COMMON_NODES = 64
 
 
-def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_repeated_spike(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a spike right behind a restart after a spike with what speaks for the nodes that both ran on; any other as it is."""
     if diagnosis.reason != "loss_spike" or job is None or incident.parent is None:
         return diagnosis
@@ -181,7 +197,7 @@ def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis
     return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=f"{account} {diagnosis.advice}")
 
 
-def _nodes_of_both(engine: Engine, incident: Incident, job: Job) -> list[str]:
+def _nodes_of_both(engine: EnginePort, incident: Incident, job: Job) -> list[str]:
     try:
         job_before = engine.scheduler.job(incident.job) if incident.job is not None else None
     except ToolError:
@@ -270,7 +286,7 @@ def own_divergence(own: Sibling, siblings: Iterable[Sibling], step: int) -> str:
     return f"{setting_words}{jobs} {went} past step {step} with a healthy loss"
 
 
-def with_own_divergence(engine: Engine, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_own_divergence(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a loss spike as its owner's to answer where siblings show the job's own setting at fault; else as it is."""
     if (
         diagnosis.reason != "loss_spike"
@@ -304,7 +320,7 @@ def _same_sweep(job: Job, candidate: Job) -> bool:
     )
 
 
-def _sibling_of(engine: Engine, job: Job, step: int) -> Sibling:
+def _sibling_of(engine: EnginePort, job: Job, step: int) -> Sibling:
     try:
         job_record = engine.scheduler.job(job.id)
         with reading_as(job_record.account):

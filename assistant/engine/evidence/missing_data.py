@@ -24,7 +24,7 @@ from assistant.untrusted import LOOK_S, is_folder, is_regular, list_folder, read
 from assistant.watch.outages import NOT_THERE, PATH, unescaped_lines
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 MOST_SHOWN_JOBS = 8
 """Jobs beside another one that are asked for one by one."""
@@ -198,7 +198,7 @@ def with_partial_copy(diagnosis: Diagnosis, partial: PartialCopy) -> Diagnosis:
     return replace(diagnosis, summary=f"{diagnosis.summary} {partial.sentence}", advice=" ".join([advice, *later]))
 
 
-def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
+def is_shared(engine: EnginePort, incident: Incident, job: Job, fault: NodeFault) -> bool:
     """Tell whether a file system is shared although its kind may be a node's own disk (a bind mount, tmpfs of a small cluster).
 
     It is where this machine reads there what the job has written since its start, and nodes that it never ran on have that, too.
@@ -215,7 +215,7 @@ def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) ->
     return written >= job.started.timestamp() and seen_by == {*strangers}
 
 
-def served_there(engine: Engine, job: Job, node: str, place: str) -> bool:
+def served_there(engine: EnginePort, job: Job, node: str, place: str) -> bool:
     """Tell whether the output of a job shows that a node had a file system mounted a while ago: it lies there.
 
     Slurm opens the output on the first node before anything of the script runs. Only what ran to its own end counts, whosever it
@@ -230,7 +230,7 @@ def _opened_output(job: Job, node: str, place: str) -> bool:
     return ran and job.log is not None and job.log.is_relative_to(place) and wrote_log(job)
 
 
-def shown_jobs(engine: Engine, job: Job, jobs: Sequence[Job]) -> list[Job]:
+def shown_jobs(engine: EnginePort, job: Job, jobs: Sequence[Job]) -> list[Job]:
     """Return jobs as the scheduler shows each of them, with its log and folders: those that began next to it, not all."""
     at = job.started or job.ended
     apart = [

@@ -33,12 +33,13 @@ from assistant.recover.shell.folders import RUNTIMES, Container
 from assistant.recover.situation import AVOIDED
 from assistant.recover.source.load_calls import OpenedPath, opened_paths
 from assistant.recover.source.trainer_source import parse_source
+from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, read_whole, reading_as, status_of, within
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import ENDED_BY_ITSELF, is_of_system
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 SOURCE_LINE = "source line"
 """Of the evidence that holds the line which was read."""
@@ -61,7 +62,7 @@ class SourceLine:
     opened: tuple[OpenedPath, ...]
 
 
-def with_lost_path(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_lost_path(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis by which a path that the last line opens is at fault on the node of who exited first; else as it is."""
     if diagnosis.reason != "unknown" or job is None or not job.state.ended:
         return diagnosis
@@ -112,7 +113,7 @@ def source_line(job: Job, frame: LastFrame) -> SourceLine | None:
     own = [source for program in programs for source in program.sources if source.path == str(path) and source.text == text]
     source = own[0] if own else parse_source(text, path=str(path))
     paths = _on_host(opened_paths(source, frame.line, frame.function), container)
-    return SourceLine(str(path), frame.line, lines[frame.line - 1].strip()[:MOST_OF_LINE], paths)
+    return SourceLine(str(path), frame.line, head_of(lines[frame.line - 1].strip(), MOST_OF_LINE), paths)
 
 
 def _path_on_host(file: str, container: Container | None, job: Job) -> Path | None:
@@ -138,7 +139,7 @@ def _on_host(opened: Sequence[OpenedPath], container: Container | None) -> tuple
     return tuple(path._replace(path=str(place)) for path, place in places if place is not None and not is_of_system(str(place)))
 
 
-def _fault_of_node(engine: Engine, incident: Incident, job: Job, opened: OpenedPath, node: str) -> NodeFault | None:
+def _fault_of_node(engine: EnginePort, incident: Incident, job: Job, opened: OpenedPath, node: str) -> NodeFault | None:
     """Return what is proven to be wrong with an opened path on one node alone of those that answer; None where nothing is."""
     nodes = [node, *comparable_nodes(nodes_of_cluster(engine), job, node, most=MOST_OTHERS)]
     rows = _rows(engine, incident, nodes, opened.path)
@@ -149,12 +150,12 @@ def _fault_of_node(engine: Engine, incident: Incident, job: Job, opened: OpenedP
     return node_fault("", _rows(engine, incident, nodes, file), job.user) if file else None
 
 
-def _rows(engine: Engine, incident: Incident, nodes: Sequence[str], path: str) -> list[Mapping[str, Any]]:
+def _rows(engine: EnginePort, incident: Incident, nodes: Sequence[str], path: str) -> list[Mapping[str, Any]]:
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": list(nodes), "paths": [path]}) or {}
     return [row for row in answer.get("states") or () if row["path"] == path]
 
 
-def _file_in(engine: Engine, incident: Incident, job: Job, opened: OpenedPath, rows: Sequence[Mapping[str, Any]]) -> str:
+def _file_in(engine: EnginePort, incident: Incident, job: Job, opened: OpenedPath, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a file that may have been opened, as another node shows it; empty where none does, or its owner may not list it."""
     others_rows = [row for row in rows if not row.get("silent") and row.get("stands") == row.get("real")]
     others_rows = [row for row in others_rows if may_list(row.get("owners") or (), job)]
@@ -186,7 +187,7 @@ def may_list(owners: Sequence[str], job: Job) -> bool:
     return bool(owners)
 
 
-def _with_fault(engine: Engine, diagnosis: Diagnosis, fault: NodeFault, line: SourceLine) -> Diagnosis:
+def _with_fault(engine: EnginePort, diagnosis: Diagnosis, fault: NodeFault, line: SourceLine) -> Diagnosis:
     """Return the diagnosis of a path that could not be used, before what is done about its node."""
     name = _REASONS.get(fault.fault, "file_not_found_error")
     reason = engine.knowledge.reasons.get(name)
@@ -217,7 +218,7 @@ FileRow = Mapping[str, Any]
 """Of `installed_files`, about one file on one node."""
 
 
-def with_missing_program(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_missing_program(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that says which nodes have what a job did not find by its name; as it is where nothing is proven."""
     if job is None or not job.nodes or not job.state.ended or diagnosis.reason in ENDED_BY_ITSELF or diagnosis.faulty_nodes:
         return diagnosis
@@ -317,7 +318,7 @@ ABSENT = "No such file or directory"
 """What a launch meets whose folder is not there."""
 
 
-def with_failed_launch(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_failed_launch(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis of a job that never began by which its node is at fault, where that is seen; else as it is."""
     if job is None or not never_began(job) or not job.nodes or diagnosis.faulty_nodes:
         return diagnosis
@@ -362,7 +363,7 @@ def starts_elsewhere(job: Job, jobs: Sequence[Job]) -> tuple[Job, ...]:
     )
 
 
-def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str, candidates: Sequence[Job]) -> Diagnosis:
+def _without_launches(engine: EnginePort, diagnosis: Diagnosis, job: Job, node: str, candidates: Sequence[Job]) -> Diagnosis:
     names = ", ".join(f"{entry.id} on {entry.nodes[0]}" for entry in candidates[:3])
     owner = job.user or "its owner"
     words = f"Several jobs of {owner} never began on {node} in one minute, while others with the same folders began: {names}."

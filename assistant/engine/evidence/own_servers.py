@@ -27,11 +27,12 @@ from assistant.records import Event, Incident, Job, JobState
 from assistant.records.jobs import NONE_THERE
 from assistant.recover.directives import start_line
 from assistant.recover.joblog import log_lines
+from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, reading_as, within
-from assistant.watch.hang import WAITS
+from assistant.watch.hang import TASK_ENDED, WAITS
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 __all__ = [
     "OwnServer", "ServerCommand", "awaited_own_server", "background_servers", "last_kill", "own_commands", "step_end",
@@ -51,11 +52,6 @@ _SILENT = re.compile(r"connection refused|Errno 111\b|ECONNREFUSED", re.IGNORECA
 _LOOP, _LOOP_END = re.compile(r"^(?:while|until|for)\b"), re.compile(r"(?:^|;\s{0,8})done\b")
 _RESTARTS = re.compile(r"\b(?:while|until)\b|supervisor|--restart\b")
 """Words of a command that starts its program again when that ends."""
-_ENDED = re.compile(
-    r"\bsrun: error: (?P<node>[\w.-]{1,100}): tasks? [\d,-]{1,100}: (?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error"
-    r"|Out Of Memory|Exited with exit code [1-9]\d{0,2})",
-    re.IGNORECASE,
-)
 _KILLED = re.compile(r"\bKilled process (?P<pid>\d{1,10}) \((?P<name>[^)]{1,64})\)(?P<rest>.{0,400})")
 _ACCOUNT = re.compile(r"\bUID:(\d{1,10})\b")
 _BACKGROUND = re.compile(r"(?<![&>])&\s*(?:#.*)?$")
@@ -97,11 +93,12 @@ class OwnServer:
 
     def sentence(self, job: Job) -> str:
         """Return what is known of it, for people."""
-        origin = f"{self.address.text} is served by job {job.id} itself: its script starts it by `{self.command.line[:LINE_SHOWN]}`"
+        command = head_of(self.command.line, LINE_SHOWN)
+        origin = f"{self.address.text} is served by job {job.id} itself: its script starts it by `{command}`"
         if not self.dead:
             return f"{origin}. Whether that has ended is not known"
-        ends = [f"its log says: {self.step_end.strip()[:LINE_SHOWN]}"] if self.step_end else []
-        ends += [f"the kernel of {self.node} ended it: {self.kill.strip()[:LINE_SHOWN]}"] if self.kill else []
+        ends = [f"its log says: {head_of(self.step_end.strip(), LINE_SHOWN)}"] if self.step_end else []
+        ends += [f"the kernel of {self.node} ended it: {head_of(self.kill.strip(), LINE_SHOWN)}"] if self.kill else []
         return f"{origin}. {self.program} is gone from {self.node}, and nobody listens there; {'; '.join(ends)}"
 
     def remedy(self, job: Job) -> str:
@@ -116,7 +113,7 @@ class OwnServer:
         )
 
 
-def awaited_own_server(engine: Engine, incident: Incident, job: Job, wait: Event) -> OwnServer | None:
+def awaited_own_server(engine: EnginePort, incident: Incident, job: Job, wait: Event) -> OwnServer | None:
     """Return the part of a waiting job for which it waits; None where the address is not known to be one of its own.
 
     Args:
@@ -206,20 +203,20 @@ def step_end(lines: Iterable[str], nodes: Sequence[str]) -> tuple[str, str]:
     """Return the node and the last line by which srun says that a step failed on one of some nodes; empty where none does."""
     last_end = ("", "")
     for line in lines:
-        match = _ENDED.search(line[:2_000])
+        match = TASK_ENDED.search(line[:2_000])
         node = next((node for node in nodes if match is not None and short_host(node) == short_host(match["node"])), "")
         last_end = (node, line) if node else last_end
     return last_end
 
 
-def _is_unheld(engine: Engine, incident: Incident, nodes: Sequence[str], port: str) -> bool:
+def _is_unheld(engine: EnginePort, incident: Incident, nodes: Sequence[str], port: str) -> bool:
     """Tell whether nodes answer that nobody holds a port."""
     answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": list(nodes), "port": int(port)}) or {}
     free = answer.get("free")
     return isinstance(free, Sequence) and set(nodes) <= set(free)
 
 
-def _is_gone(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str], program: str) -> bool:
+def _is_gone(engine: EnginePort, incident: Incident, job: Job, nodes: Sequence[str], program: str) -> bool:
     """Tell whether nodes answer that no process of a program, or none at all, is left of a job."""
     answer = ask(engine.store, engine.gate, incident, "job_processes", {"job": job.id, "most_nodes": MOST_NODES}) or {}
     programs, unknown = answer.get("programs"), answer.get("unknown") or {}
@@ -237,7 +234,7 @@ def _is_gone(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str],
     return True
 
 
-def last_kill(engine: Engine, incident: Incident, job: Job, nodes: Sequence[str]) -> tuple[str, str]:
+def last_kill(engine: EnginePort, incident: Incident, job: Job, nodes: Sequence[str]) -> tuple[str, str]:
     """Return the node and the last line by which a kernel says that it ended a process of a job's user; empty for none."""
     answer = ask(engine.store, engine.gate, incident, "kernel_log", {"nodes": list(nodes), "lines": KERNEL_LINES}) or {}
     texts = answer.get("text")

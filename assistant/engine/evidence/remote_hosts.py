@@ -28,13 +28,14 @@ from assistant.recover.directives import gpus_of
 from assistant.recover.joblog import log_lines, marks_before
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import AVOIDED, NOWHERE
+from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, list_folder, read_start, reading_as, status_of, within
 from assistant.watch.attempts import Remark
 from assistant.watch.hang import WAITS
 from assistant.watch.outages import ENDED_BY_ITSELF, MOST_CHARACTERS, awaited_by
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 MOST_HOSTS, MOST_OWN_NODES, MOST_OTHER_NODES = 3, 4, 2
 """Hosts that are asked about; nodes of the job, and others, that are asked."""
@@ -101,7 +102,7 @@ def host_fault(answers: Mapping[str, bool | None], job_nodes: Sequence[str]) -> 
     return HostFault(own, fine) if len(failing) == len(own) else None
 
 
-def with_unreached_host(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_unreached_host(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that says whether a host is out of reach of single nodes or of all; as it is where that is not proven.
 
     Of a node alone: the job restarts on others and people are told. Of all: it waits until the host can be resolved again.
@@ -138,7 +139,9 @@ def with_unreached_host(engine: Engine, incident: Incident, diagnosis: Diagnosis
     return diagnosis
 
 
-def _restart_elsewhere(engine: Engine, diagnosis: Diagnosis, job: Job, host: str, fault: HostFault, *, by_name: bool) -> Diagnosis:
+def _restart_elsewhere(
+    engine: EnginePort, diagnosis: Diagnosis, job: Job, host: str, fault: HostFault, *, by_name: bool
+) -> Diagnosis:
     """Return a diagnosis by which a job starts again away from nodes that do not reach a host which others reach."""
     verb = "resolved" if by_name else "reached"
     nodes, fine = ", ".join(fault.nodes), ", ".join(fault.fine[:4])
@@ -222,7 +225,7 @@ def other_address(text: str, used: Address, hosts: Iterable[str]) -> Address | N
     return addresses[0] if alone and not addresses[0].is_same(used) else None
 
 
-def awaited_address(engine: Engine, incident: Incident, job: Job, wait: Event) -> AwaitedAddress | None:
+def awaited_address(engine: EnginePort, incident: Incident, job: Job, wait: Event) -> AwaitedAddress | None:
     """Return the address for which a job waits and what is known of it; None where its log names none, or it cannot be read now."""
     try:
         nodes = engine.scheduler.nodes()
@@ -232,7 +235,7 @@ def awaited_address(engine: Engine, incident: Incident, job: Job, wait: Event) -
         return None
 
 
-def _looked_up(engine: Engine, job: Job, wait: Event, nodes: Sequence[Node]) -> AwaitedAddress | None:
+def _looked_up(engine: EnginePort, job: Job, wait: Event, nodes: Sequence[Node]) -> AwaitedAddress | None:
     hosts = [node.name for node in nodes]
     texts = [line.text for line in log_lines(job, marks=marks_before(engine.store, job))]
     own = addresses_in(str(wait.detail.get(WAITS, "")), hosts)
@@ -314,11 +317,11 @@ class ServerAtFault(NamedTuple):
         """What speaks against it, for people."""
         return (
             f"Job {self.job.id} ({self.job.name}) of the same user is the one at fault, as far as can be told: it runs on "
-            f"{self.node} as the only job with GPUs, and the kernel there says since then: {self.line.strip()[:200]}"
+            f"{self.node} as the only job with GPUs, and the kernel there says since then: {head_of(self.line.strip(), 200)}"
         )
 
 
-def server_at_fault(engine: Engine, incident: Incident, client: Job, wait: Event) -> ServerAtFault | None:
+def server_at_fault(engine: EnginePort, incident: Incident, client: Job, wait: Event) -> ServerAtFault | None:
     """Return the living job whose lost GPU a waiting job waits for; None where none or several may be that.
 
     Args:
@@ -345,7 +348,7 @@ def server_at_fault(engine: Engine, incident: Incident, client: Job, wait: Event
     return servers[0] if len(servers) == 1 and len(peers) <= MOST_PEERS else None
 
 
-def _with_script(engine: Engine, job: Job) -> Job:
+def _with_script(engine: EnginePort, job: Job) -> Job:
     """Return a job as the scheduler shows it by itself: a list leaves its script out; as it is where that cannot be asked now."""
     try:
         return engine.scheduler.job(job.id) if job.spec is None else job
@@ -360,7 +363,7 @@ def event_of_server(server: ServerAtFault, client: Job, wait: Event) -> Event:
         "how": "client",
         "step": None,
         "proofs": proofs,
-        "witness": f"{proofs[0]}; {server.line.strip()[:200]}",
+        "witness": f"{proofs[0]}; {head_of(server.line.strip(), 200)}",
         "client": client.id,
     }
     return Event(EventKind.HANG, server.job.id, None, wait.at, detail, server.job.attempt)
@@ -372,7 +375,7 @@ def _shares_gpus(job: Job, jobs: Sequence[Job]) -> bool:
     return any(gpus_of(neighbour) or neighbour.spec is None for neighbour in neighbours)
 
 
-def _faulty_node(engine: Engine, incident: Incident, job: Job, wait: Event) -> ServerAtFault | None:
+def _faulty_node(engine: EnginePort, incident: Incident, job: Job, wait: Event) -> ServerAtFault | None:
     answer = ask(engine.store, engine.gate, incident, "kernel_log", {"nodes": list(job.nodes), "lines": KERNEL_LINES})
     texts = (answer or {}).get("text")
     sections = [f"# {node}\n{text}" for node, text in texts.items() if text] if isinstance(texts, Mapping) else []

@@ -18,7 +18,7 @@ from assistant.watch.attempts import Remark
 from assistant.watch.outages import ENDED_BY_ITSELF, MOST_CHARACTERS
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 MOST_OTHER_NODES = 3
 _IN_USE = re.compile(
@@ -105,7 +105,7 @@ def holder_of(rows: Sequence[Mapping[str, Any]], node: str, job: Job, jobs: Sequ
     return Holder(PortHolder.NO_JOB, f"{program}{of}")
 
 
-def with_port_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_port_holder(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names who holds the port which a job could not take; as it is where it failed of no port.
 
     Where another job holds it, or a process that was left behind, a restart on another node is right; where nobody does now, or the
@@ -149,7 +149,7 @@ def with_port_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
     return replace(diagnosis, advice=f"{diagnosis.advice} {sentence}")
 
 
-def nodes_elsewhere(engine: Engine, job: Job, node: str) -> list[str]:
+def nodes_elsewhere(engine: EnginePort, job: Job, node: str) -> list[str]:
     """Return the first nodes in service of a job's partition without one node; none where the scheduler does not answer."""
     try:
         all_nodes = engine.scheduler.nodes()
@@ -163,7 +163,7 @@ def nodes_elsewhere(engine: Engine, job: Job, node: str) -> list[str]:
     return [name for name in in_service if name != node][:MOST_OTHER_NODES]
 
 
-def _port_free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str, port: int) -> bool:
+def _port_free_elsewhere(engine: EnginePort, incident: Incident, job: Job, node: str, port: int) -> bool:
     """Tell whether the port is free on other nodes of the partition, all of those that are asked: then it is no service of each."""
     elsewhere = nodes_elsewhere(engine, job, node)
     answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": elsewhere, "port": port}) if elsewhere else None
@@ -194,7 +194,7 @@ def foreign_memory(texts: Iterable[str]) -> list[tuple[int, float]]:
     return in_error or [(0, 0.0) for text in lines if _BUSY.search(text)][:1]
 
 
-def with_gpu_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_gpu_holder(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names whose process holds the GPU memory that a job lacked; as it is where that is not proven.
 
     A process of no job, of an ended job, or of another job on the same GPU leaves the owner nothing to change: the job
@@ -226,7 +226,7 @@ def with_gpu_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, jo
 
 
 def _restart_off_gpu(
-    engine: Engine, diagnosis: Diagnosis, job: Job, node: str, holder: Holder, gpu: str, sentence: str
+    engine: EnginePort, diagnosis: Diagnosis, job: Job, node: str, holder: Holder, gpu: str, sentence: str
 ) -> Diagnosis:
     """Return a diagnosis by which a job starts again away from the GPU that others hold."""
     if holder.kind is PortHolder.OTHER_JOB:
@@ -254,7 +254,7 @@ def _is_named(row: Mapping[str, Any], in_error: Sequence[tuple[int, float]]) -> 
     return any(pid in (0, row["pid"]) or abs(used - size) <= ALIKE_SHARE * size for pid, size in in_error)
 
 
-def _gpu_free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str) -> bool:
+def _gpu_free_elsewhere(engine: EnginePort, incident: Incident, job: Job, node: str) -> bool:
     """Tell whether another node of the partition has a GPU without any process: then it is no service of each node."""
     elsewhere = nodes_elsewhere(engine, job, node)
     answer = ask(engine.store, engine.gate, incident, "gpu_holders", {"nodes": elsewhere}) if elsewhere else None
@@ -269,7 +269,7 @@ SPARE_FACTOR = 2.0
 """Of a node's memory, and times what the job's processes held there, that have to be free for another start."""
 
 
-def with_memory_hog(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_memory_hog(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis by which a job that was killed for a stranger's memory starts again; as it is where that is not proven.
 
     On the same nodes where that process is gone and memory is free again, else on others.
@@ -301,7 +301,7 @@ def room_again(row: Mapping[str, Any], hog: MemoryUser, own: Sequence[MemoryUser
 
 
 def _with_holder(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, node: str, hog: MemoryUser, own: Sequence[MemoryUser]
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job, node: str, hog: MemoryUser, own: Sequence[MemoryUser]
 ) -> Diagnosis:
     """Return a diagnosis that names whose process had used up a node, and what comes of the job."""
     answer = ask(engine.store, engine.gate, incident, "host_memory", {"nodes": [node], "pids": [hog.pid]}) or {}

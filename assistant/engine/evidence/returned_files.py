@@ -12,7 +12,7 @@ from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.watch.outages import NOT_THERE, SETTLING, paths_of
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ MOST_NODES = 64
 """Nodes that are asked; of a larger job it stays open whether all have the file."""
 
 
-def with_returned_file(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_returned_file(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a job that goes on once more where its missing file is back, and keep it; else the one given.
 
     It is asked once, when the wait for other failures of the same cause is over. What `with_file_back` wants is wanted here.

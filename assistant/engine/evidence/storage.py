@@ -59,7 +59,7 @@ from assistant.watch.attempts import Remark
 from assistant.watch.outages import NOT_THERE, paths_of
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 STORAGE_REASONS = frozenset(
     {
@@ -98,7 +98,7 @@ _SILENT = re.compile(
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
 
 
-def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_storage(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names the file system of the path that a job could not use; as it is where none is named or seen."""
     texts = [cited.text for cited in diagnosis.root_cause]
     error = " ".join(texts)
@@ -152,7 +152,7 @@ def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
 
 
 def _states_beside(
-    engine: Engine, incident: Incident, job: Job, first: Mapping[str, Any], *, most: int = MOST_ASKED
+    engine: EnginePort, incident: Incident, job: Job, first: Mapping[str, Any], *, most: int = MOST_ASKED
 ) -> Sequence[Mapping[str, Any]]:
     """Return what the other nodes of a job say of the path that one of them was asked about."""
     other_nodes = [node for node in job.nodes if node != first["node"]][:most]
@@ -169,7 +169,7 @@ def _whole_lines(job: Job, begin: str) -> list[str]:
         return []
 
 
-def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
+def _compared(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
     """Return a diagnosis by which one node is at fault that cannot use a path as others can; as it is where that is not proven."""
     error = " ".join(cited.text for cited in diagnosis.root_cause)
     placed = any(place.node in job.nodes for place in diagnosis.where)
@@ -199,7 +199,7 @@ def suspicious(state: Mapping[str, Any], error: str) -> bool:
     return missing or bool(state.get("silent")) or still_read_only(state, error) or denied
 
 
-def nodes_of_cluster(engine: Engine) -> Sequence[Node]:
+def nodes_of_cluster(engine: EnginePort) -> Sequence[Node]:
     """Return all nodes; none where the scheduler does not answer."""
     try:
         return engine.scheduler.nodes()
@@ -225,7 +225,7 @@ def _of_same_kind(all_nodes: Sequence[Node], fault: NodeFault) -> bool:
     return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
 
 
-def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault) -> Diagnosis:
+def without_node(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault) -> Diagnosis:
     """Return a diagnosis by which the job goes on without a node; as it is where what it needs lies there and nowhere else.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
@@ -250,7 +250,7 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
 
 
-def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Citation:
+def probe_line(engine: EnginePort, incident: Incident, text: str, rule: str) -> Citation:
     """Return a citation of what nodes said, and keep it below what the probes have said of this incident."""
     earlier = [evidence.text for evidence in engine.store.evidence(incident.id) if evidence.source == PROBES]
     lines = [*(earlier[-1].splitlines() if earlier else ()), text]
@@ -258,7 +258,7 @@ def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Cita
     return Citation(PROBES, len(lines), text, rule)
 
 
-def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, error: str) -> Diagnosis:
+def _with_unnamed(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job, error: str) -> Diagnosis:
     """Return a diagnosis with the file system that an error without a path met, as the nodes of the job show it."""
     fault = fault_of(error)
     if fault is None and not _QUOTA.search(error) and not _CUT_SHORT.search(error):
@@ -302,14 +302,14 @@ def _with_unnamed(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     return _without_restart(diagnosis, sentence) if fault is not DiskFault.FULL else diagnosis
 
 
-def all_states(engine: Engine, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+def all_states(engine: EnginePort, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Return what nodes say of all their file systems; empty where none answered."""
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": list(nodes)}) or {}
     return answer.get("states") or ()
 
 
 def _with_crowded(
-    engine: Engine,
+    engine: EnginePort,
     incident: Incident,
     diagnosis: Diagnosis,
     job: Job,
@@ -356,7 +356,7 @@ def fault_of(error: str) -> DiskFault | None:
     return next((fault for form, fault in forms if form.search(error)), None)
 
 
-def _kept_paths(engine: Engine, job: Job) -> frozenset[Path]:
+def _kept_paths(engine: EnginePort, job: Job) -> frozenset[Path]:
     """Return where the job keeps what a restart needs: its checkpoints, work folder and log; empty where its saves are not known.
 
     A program may write much else: where its checkpoints lie, or that it saved none, goes before folders that it may save to.
@@ -393,7 +393,7 @@ def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
     return state["kind"] in LOCAL_TYPES and state["place"] != "/"  # `/` holds the system, too, and paths of mounts that are missing
 
 
-def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
+def _is_only_there(engine: EnginePort, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
     """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
     place, kept_paths = str(full["place"]), _kept_paths(engine, job)
     if any(path.is_relative_to(place) for path in kept_paths):
@@ -406,7 +406,7 @@ def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], 
     return {row["node"] for row in rows} == set(peers) and not any(is_full(row) or row.get("silent") for row in rows)
 
 
-def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: str) -> OwnFiles:
+def _own_files(engine: EnginePort, incident: Incident, job: Job, place: str, node: str) -> OwnFiles:
     """Return what the job wrote onto a full disk of a node, and whether it would fill that of another node as well."""
     rows: Sequence[Mapping[str, Any]] = ()
     if job.user and job.started is not None:
@@ -417,7 +417,7 @@ def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: s
 
 
 def restart_elsewhere(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, words: str
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, words: str
 ) -> Diagnosis:
     """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk.
 

@@ -2,8 +2,9 @@
 
 Read `restart_verdict` first: it alone calls a restart recovered, at the cost of `restart_cost`; `failed_restarts` stops those that
 have to be. `settlement` ends incidents without one; `living_jobs` and
-`completed_jobs` are jobs that go on by themselves or ended with exit code 0; `waiting_clients` are jobs whose server has ended;
+`completed_jobs` are jobs that go on by themselves or ended with exit code 0; `waiting_clients` are jobs whose server has ended,
+`moved_servers` where it is now;
 `requeues` and `pending_jobs` are jobs that the
-scheduler queued again; `job_processes` is what lives on the nodes, whatever the scheduler says, `written_files` what a silent job
-still writes.
+scheduler queued again, `lost_nodes` the nodes that this cost; `job_processes` is what lives on the nodes,
+whatever the scheduler says.
 """

@@ -33,13 +33,14 @@ from assistant.logs.templates import task_key
 from assistant.records import Diagnosis, Event, EventKind, Job, JobState, RuleKind
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_points, logs_of
+from assistant.redact import head_of
 from assistant.store import Store
 from assistant.untrusted import reading_as, status_of, within
 from assistant.watch.attempts import HIDDEN_FAILURE, Remark, about, hidden_failure_in
 from assistant.watch.progress import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class CompletedJobs:
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     """How often the log of an attempt could not be read; a file system may answer again at the next pass."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> list[Remark]:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> list[Remark]:
         """Open an incident for each job whose training failed, and return remarks on others; each job is looked at once.
 
         Args:
@@ -103,7 +104,7 @@ class CompletedJobs:
             self.failures.clear()
         return remarks
 
-    def _is_due(self, job: Job, engine: Engine) -> bool:
+    def _is_due(self, job: Job, engine: EnginePort) -> bool:
         return (job.id, job.attempt) not in self.looked_at and job.ended is not None and job.ended >= engine.store.made_at
 
 
@@ -112,7 +113,7 @@ def _node_seconds(job: Job) -> float:
     return max(1, len(job.nodes)) * (job.ended - job.started).total_seconds() if job.started and job.ended else 0.0
 
 
-def open_hidden_failure(engine: Engine, job: Job, failure: str) -> bool:
+def open_hidden_failure(engine: EnginePort, job: Job, failure: str) -> bool:
     """Open an incident for a job whose training failed behind exit code 0, or join it to an open one; tell whether one stands.
 
     Raises:
@@ -212,7 +213,7 @@ def _training_failure(job: Job, hidden: HiddenFailure, facts: Facts) -> str:
 
 def _quoted(text: str, number: int, facts: Facts) -> str:
     text = text.removeprefix(facts.combined.label_of(number)) if facts.combined is not None else text
-    return text.strip()[:200]
+    return head_of(text.strip(), 200)
 
 
 def _place(job: Job, number: int, facts: Facts) -> str:
@@ -294,7 +295,7 @@ def count_folded(store: Store, facts: Facts) -> None:
             store.count_folded(name, count)
 
 
-def _lost_its_loss(engine: Engine, job: Job, facts: Facts) -> bool:
+def _lost_its_loss(engine: EnginePort, job: Job, facts: Facts) -> bool:
     """Tell whether a run that ended with 0 trained to no good: its loss was no number or far too high at the end, or had been."""
     if find_spike(facts.points) is not None or find_spike(log_points(job)) is not None:
         return True
@@ -318,7 +319,7 @@ class GoodRuns:
         remarks, self.remarks = self.remarks, []
         return remarks
 
-    def look(self, engine: Engine) -> str | None:
+    def look(self, engine: EnginePort) -> str | None:
         """Study the next job that ended well, when it is time; return its id, None when there was none."""
         self.remarks += engine.completed.look(engine, engine.watcher.jobs)
         now = engine.clock.now()
@@ -336,7 +337,7 @@ class GoodRuns:
         self._study(engine, due[-1], now)
         return due[-1].id
 
-    def _study(self, engine: Engine, job: Job, now: datetime) -> None:
+    def _study(self, engine: EnginePort, job: Job, now: datetime) -> None:
         try:
             with reading_as(job.account):
                 if job.log is None or within(STUDY_S, lambda: status_of(job.log or Path()), f"{job.log}").st_size > LARGEST_LOG:

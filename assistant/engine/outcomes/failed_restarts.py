@@ -39,7 +39,7 @@ from assistant.store import Store
 from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,9 @@ MOST_TRIES = 3
 """A step that begins between decision and command makes it another command, which is not given."""
 
 
-def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: Call, job: Job, verdict: Verdict, by: str) -> Ended:
+def stop_wrong_start(
+    engine: EnginePort, incident: Incident, ended: Ended, restart: Call, job: Job, verdict: Verdict, by: str
+) -> Ended:
     """Stop a restart through the gate and return where its incident stands: until the job is over it is being verified.
 
     Args:
@@ -95,7 +97,7 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
     return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
 
 
-def _lost_again(engine: Engine, incident: Incident, verdict: Verdict) -> str:
+def _lost_again(engine: EnginePort, incident: Incident, verdict: Verdict) -> str:
     """Return that a restart lost its numbers where the attempt before had lost them, and what follows; empty where it did not."""
     diagnosis, lost = engine.store.diagnosis(incident.id), verdict.lost_numbers
     spike_step = diagnosis.spike_step if diagnosis is not None else None
@@ -109,7 +111,7 @@ def _lost_again(engine: Engine, incident: Incident, verdict: Verdict) -> str:
     )
 
 
-def _tell_remains(engine: Engine, incident: Incident, job: Job, by: str) -> None:
+def _tell_remains(engine: EnginePort, incident: Incident, job: Job, by: str) -> None:
     """Have it kept what a stopped restart left to go on from: people read what has to be moved away before the next start."""
     arguments = {"why": f"job {job.id} was stopped", "job": job.id}
     try:
@@ -201,14 +203,14 @@ def wrong_start_before(store: Store, incident: Incident) -> str:
     return f"{why}; started in the same way it would begin there again, so it was not. That incident says: {before.note}"
 
 
-def _is_own(engine: Engine, incident: Incident, restart: Call, job: Job) -> bool:
+def _is_own(engine: EnginePort, incident: Incident, restart: Call, job: Job) -> bool:
     """Tell whether a job is exactly the attempt that a call of this store started."""
     call = restart_of(engine.store, job)
     attempt = incident.attempt + 1 if restart.arguments.get("job") == job.id else 0
     return call is not None and call.id == restart.id and job.attempt == attempt
 
 
-def _stopped(engine: Engine, incident: Incident, job: str, attempt: int, *, why: str, by: str) -> Outcome:
+def _stopped(engine: EnginePort, incident: Incident, job: str, attempt: int, *, why: str, by: str) -> Outcome:
     """Stop a job and return what came of it; a try that failed is followed by another one."""
     for number in range(1, MOST_TRIES + 1):
         arguments = {"job": job, "attempt": attempt}
@@ -218,14 +220,14 @@ def _stopped(engine: Engine, incident: Incident, job: str, attempt: int, *, why:
     return outcome
 
 
-def _command(engine: Engine, job: Job) -> str:
+def _command(engine: EnginePort, job: Job) -> str:
     try:
         return engine.gate.preview(STOP, {"job": job.id, "attempt": job.attempt}, by="engine").text.partition("  # ")[0]
     except NightshiftError:
         return f"scancel {job.id}"
 
 
-def _report(engine: Engine, restart: Call, job: Job) -> str:
+def _report(engine: EnginePort, restart: Call, job: Job) -> str:
     """Return what the job saved, over what, and what became of the chosen checkpoint."""
     try:
         lines = [line.text for line in log_lines(job)]
@@ -248,7 +250,7 @@ def _report(engine: Engine, restart: Call, job: Job) -> str:
     return f"{saves.sentence} (in {inventory.folder}){aside_words}"
 
 
-def _set_aside(engine: Engine, restart: Call) -> dict[str, str]:
+def _set_aside(engine: EnginePort, restart: Call) -> dict[str, str]:
     """Return where the checkpoints lie that were moved away for a restart, by their names."""
     places: dict[str, str] = {}
     for call in engine.store.calls(restart.incident):
@@ -258,7 +260,7 @@ def _set_aside(engine: Engine, restart: Call) -> dict[str, str]:
     return places
 
 
-def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
+def _present(engine: EnginePort, restart: Call) -> Mapping[str, str] | None:
     """Return names and times of the checkpoints that were there when one was chosen; None where that was not written down."""
     for call in reversed(engine.store.calls(restart.incident)):
         outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" and call.id < restart.id else None

@@ -20,7 +20,7 @@ from assistant.records.jobs import ProcessReport, report_of, with_shared
 from assistant.recover.wrong_start import TEAR_DOWN
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ MOST_INCIDENTS = 1_000
 """Newest incidents among which those are that are looked at again."""
 
 
-def still_runs(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
+def still_runs(engine: EnginePort, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
     """Return that the program of a job whose node went away still runs, so that it is not started again; empty for any other.
 
     Raises:
@@ -60,7 +60,7 @@ def still_runs(engine: Engine, incident: Incident, job: Job | None, diagnosis: D
     )
 
 
-def check_outliving_programs(engine: Engine) -> None:
+def check_outliving_programs(engine: EnginePort) -> None:
     """Look again at a program that outlived its job, one a pass: close what finished, take up again what died."""
     waiting = engine.store.unacknowledged() if not engine.replays else frozenset()
     for incident in engine.store.incidents(limit=MOST_INCIDENTS, state=IncidentState.ESCALATED) if waiting else ():
@@ -73,7 +73,7 @@ def check_outliving_programs(engine: Engine) -> None:
                 logger.info("incident=%s is not looked at again now: %s", incident.id, error)
 
 
-def _check_program(engine: Engine, incident: Incident, job_id: str) -> bool:
+def _check_program(engine: EnginePort, incident: Incident, job_id: str) -> bool:
     """Ask about an outliving program where that is due, and write down how it ended; tell whether it was due."""
     calls = [call for call in engine.store.calls(incident.id) if call.tool == "living_program"]
     last = engine.store.outcome(calls[-1].id) if calls else None
@@ -111,7 +111,7 @@ def _check_program(engine: Engine, incident: Incident, job_id: str) -> bool:
     return True
 
 
-def _processes_on_nodes(engine: Engine, incident: Incident, job: Job, nodes: list[str]) -> Mapping[str, Any]:
+def _processes_on_nodes(engine: EnginePort, incident: Incident, job: Job, nodes: list[str]) -> Mapping[str, Any]:
     """Return what a look at the nodes shows, and keep what its processes write; nothing where it could not be taken."""
     why = "does its program still live, though the scheduler calls the job ended?"
     arguments = {"job": job.id, "nodes": nodes}
@@ -128,7 +128,7 @@ def _processes_on_nodes(engine: Engine, incident: Incident, job: Job, nodes: lis
     return outcome.value
 
 
-def _keep_look(engine: Engine, job: Job, value: Mapping[str, Any]) -> None:
+def _keep_look(engine: EnginePort, job: Job, value: Mapping[str, Any]) -> None:
     """Keep what a look saw, and when: until then the logs and saves of the job may be its own, see `Job.over`."""
     report, before = report_of(value), engine.store.process_report(job)
     engine.store.keep_process_report(job, before.merged(report) if before is not None else report)
@@ -150,7 +150,7 @@ class FormerProcesses:
     next_looks: dict[tuple[str, int], datetime | None] = field(default_factory=dict)
     """By job and number of the present attempt; None where nothing lives any more."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job], source: str) -> None:
+    def look(self, engine: EnginePort, jobs: Sequence[Job], source: str) -> None:
         """Ask the nodes that requeued jobs have left; one that fails is only logged.
 
         Args:
@@ -176,7 +176,7 @@ class FormerProcesses:
                 logger.info("job=%s whether a program of its former attempt lives is not known: %s", job.id, error)
 
 
-def _ask_nodes(engine: Engine, job: Job, source: str) -> datetime | None:
+def _ask_nodes(engine: EnginePort, job: Job, source: str) -> datetime | None:
     """Ask the former nodes of a job, write down the answer, and return when to ask next; None where that is over."""
     own = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt - 1]
     records = [(incident, _requeue(engine, incident, source)) for incident in own]
@@ -205,7 +205,7 @@ def _ask_nodes(engine: Engine, job: Job, source: str) -> datetime | None:
     return now + (PAUSE if now - ended <= LOOKED_FOR else LONG_PAUSE)
 
 
-def _requeue(engine: Engine, incident: Incident, source: str) -> Evidence | None:
+def _requeue(engine: EnginePort, incident: Incident, source: str) -> Evidence | None:
     evidence = [entry for entry in engine.store.evidence(incident.id) if entry.source == source and entry.facts.get(RAN_ON)]
     return evidence[-1] if evidence else None
 
@@ -218,7 +218,7 @@ def _left_nodes(evidence: Evidence, job: Job) -> list[str]:
     return [node for node in nodes if job.state is JobState.PENDING or node not in job.nodes]
 
 
-def _escalate_requeue(engine: Engine, incident: Incident, job: Job, processes: str) -> None:
+def _escalate_requeue(engine: EnginePort, incident: Incident, job: Job, processes: str) -> None:
     """Hand the incident of a requeue to a person: what lives, and which commands keep it from becoming a second writer."""
     node = processes.partition(" ")[0]
     if job.state is JobState.PENDING:
@@ -238,7 +238,7 @@ def _escalate_requeue(engine: Engine, incident: Incident, job: Job, processes: s
     logger.error("incident=%s needs a person: a program of job %s lives beside its next attempt", incident.id, job.id)
 
 
-def _settle(engine: Engine, incident: Incident, words: str) -> None:
+def _settle(engine: EnginePort, incident: Incident, words: str) -> None:
     if incident.state is IncidentState.ESCALATED and incident.id in engine.store.unacknowledged():
         note = f"settled elsewhere: of the program of the attempt before and the job that was queued again one is left: {words}"
         engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{note}; told before: {incident.note}")
@@ -264,7 +264,7 @@ class ProcessLooks:
     look_counts: dict[tuple[str, int], int] = field(default_factory=dict)
     """Of attempts: how many entries of `LOOKS_AFTER` had passed at the last look, also at one that nobody answered."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> list[str]:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> list[str]:
         """Look at the processes of the jobs that are due, and return the ids of those that were asked about.
 
         A program that outlived its job is looked at, too, one a pass.
@@ -308,7 +308,7 @@ def _looks_due(job: Job, now: datetime) -> int:
     return sum(now - job.started >= after for after in LOOKS_AFTER) if job.started is not None else 0
 
 
-def look_at_processes(engine: Engine, job: Job, *, incident: int | None = None) -> ProcessReport | None:
+def look_at_processes(engine: EnginePort, job: Job, *, incident: int | None = None) -> ProcessReport | None:
     """Look at the processes of a running job now and keep what is seen; None where nothing could be seen.
 
     Args:
@@ -336,7 +336,7 @@ def look_at_processes(engine: Engine, job: Job, *, incident: int | None = None) 
         return None
 
 
-def _mark_shared(engine: Engine, job: Job, jobs: Iterable[Job]) -> None:
+def _mark_shared(engine: EnginePort, job: Job, jobs: Iterable[Job]) -> None:
     """Mark, in the reports of a job and of its user's other running jobs, the files that two of them have open."""
     own = engine.store.process_report(job)
     siblings = [sibling for sibling in jobs if sibling.user == job.user and sibling.id != job.id][:MOST_SIBLINGS]

@@ -46,21 +46,21 @@ from assistant.watch.slowdown import SlowNodes
 from assistant.watch.witness import Motion, Witness, WitnessVote, motion_since, witness_of
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
 MOST_NAMED_NODES = 4
 
 
-def sudden_slowdown(engine: Engine, incident: Incident) -> Event | None:
+def sudden_slowdown(engine: EnginePort, incident: Incident) -> Event | None:
     """Return the event by which a job was seen to become several times slower; None for any other incident."""
     if incident.kind is not EventKind.SLOW_JOB:
         return None
     return next((event for event in reversed(engine.store.events(incident.id)) if event.detail.get(SUDDEN)), None)
 
 
-def with_slowdown(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_slowdown(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a living job that became several times slower as just that; any other as it is."""
     event = sudden_slowdown(engine, incident)
     if event is None or job is None or job.state.ended or job.attempt != incident.attempt:
@@ -80,7 +80,7 @@ def with_slowdown(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     )
 
 
-def completed_meanwhile(engine: Engine, incident: Incident, job: Job) -> str:
+def completed_meanwhile(engine: EnginePort, incident: Incident, job: Job) -> str:
     """Return that a job that became several times slower has completed by itself; empty where it has not."""
     if job.state is not JobState.COMPLETED or job.attempt != incident.attempt or sudden_slowdown(engine, incident) is None:
         return ""
@@ -146,7 +146,7 @@ MOST_NAMED_JOBS = 2
 """Ended jobs that are named as what a job may wait for."""
 
 
-def close_resumed(engine: Engine) -> list[Incident]:
+def close_resumed(engine: EnginePort) -> list[Incident]:
     """Close the incidents that were handed to a person and whose jobs go on by themselves; return them."""
     closed = []
     for incident in engine.store.incidents(limit=MOST_INCIDENTS, state=IncidentState.ESCALATED):
@@ -155,7 +155,7 @@ def close_resumed(engine: Engine) -> list[Incident]:
     return closed
 
 
-def close_if_resumed(engine: Engine, incident: Incident) -> bool:
+def close_if_resumed(engine: EnginePort, incident: Incident) -> bool:
     """Close an incident whose job goes on by itself, and withdraw what is asked about it; tell whether it was closed.
 
     An incident for which the job was ended or started again, or may have been, is about what came of that and stays.
@@ -178,7 +178,7 @@ def close_if_resumed(engine: Engine, incident: Incident) -> bool:
     return True
 
 
-def _progress_since(engine: Engine, incident: Incident) -> str:
+def _progress_since(engine: EnginePort, incident: Incident) -> str:
     """Return that the job of an incident goes on by itself, and what shows it; empty where that is not so."""
     if engine.replays or incident.job is None or _was_changed(engine, incident):
         return ""
@@ -200,7 +200,7 @@ def _progress_since(engine: Engine, incident: Incident) -> str:
     return f"went on by itself{step_words}{stood}; it was left alone"
 
 
-def _waits_no_more(engine: Engine, incident: Incident, job: Job) -> str:
+def _waits_no_more(engine: EnginePort, incident: Incident, job: Job) -> str:
     """Return that a job without steps that waited has gone on with other words; empty for any other."""
     event, view = _wait_of(engine, incident), engine.watcher.view(job.id, job.attempt)
     if event is None or event.detail.get("step") is not None or view is None or view.output_at is None or view.wait.last_at is None:
@@ -209,7 +209,7 @@ def _waits_no_more(engine: Engine, incident: Incident, job: Job) -> str:
     return f"went on by itself: it waits no more, and had since {event.at:%H:%M} UTC; it was left alone" if over else ""
 
 
-def motion_of(engine: Engine, incident: Incident, job: Job) -> Motion:
+def motion_of(engine: EnginePort, incident: Incident, job: Job) -> Motion:
     """Return whether the job of a hang has moved since, by its logs.
 
     Raises:
@@ -221,14 +221,14 @@ def motion_of(engine: Engine, incident: Incident, job: Job) -> Motion:
         return within(LOOK_S, lambda: motion_since(job, events), f"the logs of job {job.id}")
 
 
-def _stalled_step(engine: Engine, incident: Incident) -> str:
+def _stalled_step(engine: EnginePort, incident: Incident) -> str:
     hang = next((event for event in engine.store.events(incident.id) if event.kind is EventKind.HANG), None)
     step, since = (hang.detail.get("step"), hang.at) if hang is not None else (None, incident.opened)
     at = f"had stood at step {step}" if isinstance(step, int) else "had stood still"
     return f", and {at} since {since:%H:%M} UTC"
 
 
-def _pace_regained(engine: Engine, incident: Incident, job: Job) -> str:
+def _pace_regained(engine: EnginePort, incident: Incident, job: Job) -> str:
     view = engine.watcher.view(job.id, job.attempt)
     slow = next((event for event in reversed(engine.store.events(incident.id)) if event.kind is EventKind.SLOW_JOB), None)
     usual_s = slow.detail.get("usual_s") if slow is not None else None
@@ -241,13 +241,13 @@ def _pace_regained(engine: Engine, incident: Incident, job: Job) -> str:
     return f"went on by itself: it makes its steps as fast as usual again{at}; it was left alone"
 
 
-def _was_changed(engine: Engine, incident: Incident) -> bool:
+def _was_changed(engine: EnginePort, incident: Incident) -> bool:
     """Tell whether a change was made for an incident, or may have been, that its job does not outlive."""
     calls = [call for call in engine.store.calls(incident.id) if call.status in CHANGED_CALLS]
     return any(find_tool(call.tool).risk is Risk.DISRUPT or find_tool(call.tool).kind == "resubmit" for call in calls)
 
 
-def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
+def waiting_job(engine: EnginePort, incident: Incident, job: Job | None) -> str:
     """Return that a living job waits, and for what, so that a person hears of it and nothing is ended; empty for any other.
 
     A person who asked for the recovery has looked. That no hang was proven is noted: the watch goes on looking.
@@ -289,7 +289,7 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     )
 
 
-def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_wait(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a living job that waits as just that; any other as it is.
 
     Nothing is done to it, unless it waits for a part of itself that has died.
@@ -325,14 +325,14 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
 
 
-def _with_spec(engine: Engine, job: Job) -> Job:
+def _with_spec(engine: EnginePort, job: Job) -> Job:
     try:
         return engine.scheduler.job(job.id) if job.spec is None else job
     except NightshiftError:
         return job
 
 
-def _wait_of(engine: Engine, incident: Incident) -> Event | None:
+def _wait_of(engine: EnginePort, incident: Incident) -> Event | None:
     events = engine.store.events(incident.id)
     if incident.kind is not EventKind.HANG or any(event.kind is EventKind.REQUESTED for event in events):
         return None
@@ -340,7 +340,7 @@ def _wait_of(engine: Engine, incident: Incident) -> Event | None:
     return last if last is not None and last.detail.get(WAITS) else None
 
 
-def _ended_there(engine: Engine, job: Job, line: str) -> str:
+def _ended_there(engine: EnginePort, job: Job, line: str) -> str:
     """Return which jobs of the same user ended since a job began, on a node that its line names; empty where none did."""
     hosts = {name.partition(".")[0].lower() for name in re.findall(r"[A-Za-z][\w.-]{0,100}", line)}
     ended = [

@@ -30,10 +30,11 @@ from assistant.recover.joblog import log_parts
 from assistant.recover.restart import same_run
 from assistant.recover.runs import SaveFolders, one_folder
 from assistant.recover.verify import queue_note
+from assistant.redact import head_of
 from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def requeues_itself(job: Job, before: Job) -> str:
         words = [word.source for word in command.words]
         at = next((place for place, word in enumerate(words[:3]) if word.rpartition("/")[2] == "scontrol"), None)
         if at is not None and any(word in ("requeue", "requeuehold") for word in words[at + 1 : at + 3]):
-            return " ".join(words)[:200]
+            return head_of(" ".join(words), 200)
     then = replace(job, state=JobState.RUNNING, attempt=before.attempt, started=before.started, ended=None)
     for _, lines in log_parts(then):
         for line in reversed(list(lines)[-LAST_LOG_LINES:]):
@@ -113,7 +114,7 @@ def requeues_itself(job: Job, before: Job) -> str:
                 and not END_OF_ATTEMPT.search(line.text)
                 and any(_names_requeue(match[0], job_id) for job_id in (job.id, job.raw_id))
             ):
-                return line.text.strip()[:200]
+                return head_of(line.text.strip(), 200)
     return ""
 
 
@@ -137,7 +138,7 @@ class DoubledRuns:
     compared: set[tuple[str, int, str]] = field(default_factory=set)
     """A requeued job, its attempt, and another one that is no copy of it."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Hand the incident of a requeue to a person once a second copy of its run is in the queue; take it back when one has gone.
 
         Args:
@@ -160,7 +161,7 @@ class DoubledRuns:
                     self._compare(engine, incident, job, candidate)
         self._take_back(engine, jobs)
 
-    def _may_be_copy(self, engine: Engine, job: Job, candidate: Job) -> bool:
+    def _may_be_copy(self, engine: EnginePort, job: Job, candidate: Job) -> bool:
         return (
             candidate.id != job.id
             and (candidate.user, candidate.work_dir) == (job.user, job.work_dir)
@@ -169,7 +170,7 @@ class DoubledRuns:
             and restart_of(engine.store, candidate) is None
         )
 
-    def _compare(self, engine: Engine, incident: Incident, job: Job, candidate: Job) -> None:
+    def _compare(self, engine: EnginePort, incident: Incident, job: Job, candidate: Job) -> None:
         try:
             first, second = engine.scheduler.job(job.id), engine.scheduler.job(candidate.id)
             if first.state.ended or second.state.ended or first.attempt != job.attempt:
@@ -199,7 +200,7 @@ class DoubledRuns:
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         logger.error("incident=%s needs a person: jobs %s and %s are one run", incident.id, first.id, second.id)
 
-    def _take_back(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def _take_back(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Close the incidents that were handed to a person for it once one of the two jobs has gone."""
         living: set[str] = set()
         for incident in engine.store.incidents(state=IncidentState.ESCALATED, limit=MOST_REQUEUE_INCIDENTS):
@@ -217,7 +218,7 @@ def _is_alive(job: Job) -> bool:
     return not job.state.ended and job.state is not JobState.UNKNOWN
 
 
-def _requeue_incident(engine: Engine, job: Job) -> Incident | None:
+def _requeue_incident(engine: EnginePort, job: Job) -> Incident | None:
     """Return the closed incident about the attempt before, which the scheduler's requeue settled; None where there is none."""
     own = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt - 1]
     closed = [incident for incident in own if incident.state is IncidentState.CLOSED]
@@ -282,7 +283,7 @@ class StuckJobs:
     free: set[tuple[str, int]] = field(default_factory=set)
     """Pending jobs that were seen to wait for their turn only."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Hand incidents to a person whose job has not begun for too long, and take back those whose job has.
 
         Raises:
@@ -307,14 +308,14 @@ class StuckJobs:
                 logger.warning("job=%s whether it can begin is not known: %s", job.id, error)
         self._take_back(engine, jobs)
 
-    def overdue(self, engine: Engine, job: Job) -> str:
+    def overdue(self, engine: EnginePort, job: Job) -> str:
         """Return why a job has not begun for longer than its reason is waited out, for people; empty while it may begin."""
         patience, start = patience_with(job), self.since.get((job.id, job.attempt))
         if patience is None or start is None or engine.clock.now() - start < patience:
             return ""
         return f"{queue_note(job)[1]}; it waits for that since {start:%H:%M} UTC{_nodes_in_words(engine, job)}"
 
-    def _judge(self, engine: Engine, job: Job, key: tuple[str, int]) -> None:
+    def _judge(self, engine: EnginePort, job: Job, key: tuple[str, int]) -> None:
         if key in self.since and not self.overdue(engine, job):
             return
         incident = _settled_incident(engine, job)
@@ -333,7 +334,7 @@ class StuckJobs:
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=f"the run does not go on: {words}. Before: {was}")
         logger.error("incident=%s needs a person: job %s cannot begin: %s", incident.id, job.id, job.reason)
 
-    def _take_back(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def _take_back(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Close the incidents that were handed to a person for it once their job runs; a restart of ours is watched on."""
         jobs_by_id: dict[str, Job] = {}
         for incident in engine.store.incidents(state=IncidentState.ESCALATED, limit=MOST_SETTLED_INCIDENTS):
@@ -351,7 +352,7 @@ class StuckJobs:
                 engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {note}")
 
 
-def _settled_incident(engine: Engine, job: Job) -> Incident | None:
+def _settled_incident(engine: EnginePort, job: Job) -> Incident | None:
     """Return the incident with whose run a pending job is to go on; None for a job of no incident."""
     call = restart_of(engine.store, job)
     if call is not None and call.incident is not None:
@@ -363,7 +364,7 @@ def _settled_incident(engine: Engine, job: Job) -> Incident | None:
     return next((incident for incident in settled if f"as job {job.id} (" in incident.note), None)
 
 
-def _nodes_in_words(engine: Engine, job: Job) -> str:
+def _nodes_in_words(engine: EnginePort, job: Job) -> str:
     """Return the nodes that a job waits for with their states, and what lets it run elsewhere; empty where none is named."""
     unavailable = _UNAVAILABLE.search(job.reason)
     try:

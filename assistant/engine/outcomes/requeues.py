@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.outcomes.job_processes import RAN_ON, FormerProcesses
+from assistant.engine.outcomes.lost_nodes import LostNodes
 from assistant.engine.outcomes.pending_jobs import DoubledRuns, StuckJobs, requeues_itself, steps_of_attempts
 from assistant.engine.report import cost_in_words
 from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
@@ -32,7 +33,7 @@ from assistant.recover.wrong_start import proof_of_wrong_start
 from assistant.watch.attempts import ADVICE, about
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ FEWEST_STEPS = 2
 """Distinct steps that tell where an attempt begins and how often it logs one."""
 
 
-def newest_checkpoint(engine: Engine, job: Job, *, before: datetime | None) -> Checkpoint | None:
+def newest_checkpoint(engine: EnginePort, job: Job, *, before: datetime | None) -> Checkpoint | None:
     """Return the newest checkpoint of a job's run that was saved before a time; None where there is none, or it is not known."""
     try:
         lines = (line.text for line in log_lines(job))
@@ -72,7 +73,7 @@ def _checkpoint_of(facts: Mapping[str, Any]) -> Checkpoint | None:
     return Checkpoint(Path(str(saved["path"])), int(saved["step"]), str(saved["format"]), 0, at, healthy=True, problems=())
 
 
-def begins_anew(engine: Engine, job: Job, facts: Mapping[str, Any], points: Sequence[MetricPoint], lines: Lines | None) -> str:
+def begins_anew(engine: EnginePort, job: Job, facts: Mapping[str, Any], points: Sequence[MetricPoint], lines: Lines | None) -> str:
     """Return what shows that an attempt begins anew although its run had saved; empty where it does not, or that is not known.
 
     Args:
@@ -148,10 +149,12 @@ class RequeueRecords:
     """Those that were queued again and cannot begin."""
     doubled: DoubledRuns = field(default_factory=DoubledRuns)
     """Those that were queued again while their owner submitted the run once more."""
+    lost_nodes: LostNodes = field(default_factory=LostNodes)
+    """Those that failed under a job and may still be out of service."""
     former: FormerProcesses = field(default_factory=FormerProcesses)
     """Those of which a program of the attempt before may live on."""
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
 
         Args:
@@ -169,7 +172,9 @@ class RequeueRecords:
                 continue  # nearly all of a long queue
             try:
                 if before is not None and job.attempt > before.job.attempt and job.name == before.job.name:
-                    self.open_costs[job.id, job.attempt] = _recorded(engine, before, job)
+                    record = self.open_costs[job.id, job.attempt] = _recorded(engine, before, job)
+                    if record is not None:
+                        self.lost_nodes.take(job.id, record)
                 if job.attempt and not job.held and job.state is not JobState.PENDING:
                     self._reckon(engine, job, now)
             except Fenced:
@@ -180,11 +185,12 @@ class RequeueRecords:
         self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in visible}
         self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in visible}
         self.told_begins = {key for key in self.told_begins if key[0] in visible}
+        self.lost_nodes.look(engine, REQUEUE)
         self.stuck.look(engine, jobs)
         self.doubled.look(engine, jobs)
         self.former.look(engine, list(visible.values()), REQUEUE)
 
-    def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
+    def _remember(self, engine: EnginePort, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
         if job.state is JobState.RUNNING:
             step, loss = _watched_step(engine, job), _watched_loss(engine, job)
@@ -196,7 +202,7 @@ class RequeueRecords:
         elif before is not None and (job.state in (JobState.CANCELLED, JobState.COMPLETED) or job.attempt > before.job.attempt):
             del self.attempts[job.id]  # what a person ended and queues again is no requeue of the scheduler
 
-    def _reckon(self, engine: Engine, job: Job, now: datetime) -> None:
+    def _reckon(self, engine: EnginePort, job: Job, now: datetime) -> None:
         """Add what was lost to the record once the job's own steps are past the one where it was, or it is over."""
         key = (job.id, job.attempt)
         if key not in self.open_costs:
@@ -224,7 +230,7 @@ class RequeueRecords:
         self.open_costs[key] = None
         _keep_cost(engine, full, evidence, own, until=now if back else job.ended or now, back=back)
 
-    def _tell_new_begin(self, engine: Engine, job: Job, evidence: Evidence) -> None:
+    def _tell_new_begin(self, engine: EnginePort, job: Job, evidence: Evidence) -> None:
         """Hand the record to a person where the attempt begins anew although its run had saved; once, when its lines show it."""
         if (job.id, job.attempt) in self.told_begins or _watched_step(engine, job) is None:
             return
@@ -244,7 +250,7 @@ class RequeueRecords:
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=f"{note} before it saves over the checkpoints of its run")
         logger.error("incident=%s needs a person: job %s %s", incident.id, job.id, sentence)
 
-    def _went_on(self, engine: Engine, job: Job) -> bool:
+    def _went_on(self, engine: EnginePort, job: Job) -> bool:
         """Tell whether the step has grown since the last look at this attempt: what the attempt before left grows no more.
 
         Of a log that is appended to nothing else tells the lines of the attempts apart.
@@ -255,12 +261,12 @@ class RequeueRecords:
         return before.job.started == job.started and step > before.step
 
 
-def _watched_step(engine: Engine, job: Job) -> int | None:
+def _watched_step(engine: EnginePort, job: Job) -> int | None:
     view = engine.watcher.view(job.id, job.attempt)
     return view.last_step if view is not None else None
 
 
-def _watched_loss(engine: Engine, job: Job) -> float | None:
+def _watched_loss(engine: EnginePort, job: Job) -> float | None:
     view = engine.watcher.view(job.id, job.attempt)
     return view.last.loss if view is not None and view.last is not None else None
 
@@ -271,13 +277,13 @@ def _is_earlier(job: Job, evidence: Evidence) -> bool:
     return job.started is not None and before is not None and job.started <= datetime.fromisoformat(str(before))
 
 
-def _shows_return(engine: Engine, job: Job, evidence: Evidence) -> bool:
+def _shows_return(engine: EnginePort, job: Job, evidence: Evidence) -> bool:
     """Tell whether the watch has read the last step of the attempt before; it may have read it in what that attempt wrote."""
     step, goal = _watched_step(engine, job), evidence.facts.get("last_step")
     return step is not None and (goal is None or step >= int(goal))
 
 
-def _own_steps(engine: Engine, job: Job) -> list[int]:
+def _own_steps(engine: EnginePort, job: Job) -> list[int]:
     """Return the steps that an attempt is proven to have logged; none where lines of earlier ones may stand among its own."""
     return [point.step for point in log_points(job, marks=marks_before(engine.store, job), sure=job.dated_logs)]
 
@@ -287,7 +293,7 @@ def _is_back(own: Sequence[int], evidence: Evidence) -> bool:
     return bool(own) and (goal is None or max(own) >= int(goal))
 
 
-def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
+def _recorded(engine: EnginePort, before: _Attempt, job: Job) -> Evidence | None:
     """Record that the scheduler queued a job again; None where it was a call of Nightshift."""
     incidents = [
         earlier
@@ -324,7 +330,7 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
     return engine.store.add_evidence(incident.id, REQUEUE, text, facts)
 
 
-def _saved(engine: Engine, job: Job) -> Checkpoint | None:
+def _saved(engine: EnginePort, job: Job) -> Checkpoint | None:
     """Return the newest checkpoint of the attempt that ended; None where there is none, or it is not known."""
     try:
         full = engine.scheduler.job(job.id)
@@ -334,7 +340,7 @@ def _saved(engine: Engine, job: Job) -> Checkpoint | None:
     return newest_checkpoint(engine, full, before=full.started if full.attempt > job.attempt else None)
 
 
-def _cause(engine: Engine, job: Job) -> tuple[str, tuple[str, ...]]:
+def _cause(engine: EnginePort, job: Job) -> tuple[str, tuple[str, ...]]:
     """Return why an attempt ended, in words, and the node that failed where it is known."""
     text = ""
     if isinstance(engine.scheduler, ControllerLog):
@@ -360,7 +366,7 @@ def _cause(engine: Engine, job: Job) -> tuple[str, tuple[str, ...]]:
     return "somebody who is not known", ()
 
 
-def _own_words(engine: Engine, before: Job) -> str:
+def _own_words(engine: EnginePort, before: Job) -> str:
     """Return the words by which a job's own script or log shows that it queues itself again; empty where neither does."""
     try:
         job = engine.scheduler.job(before.id)
@@ -369,7 +375,7 @@ def _own_words(engine: Engine, before: Job) -> str:
         return ""
 
 
-def _unreckoned(engine: Engine, job: Job) -> Evidence | None:
+def _unreckoned(engine: EnginePort, job: Job) -> Evidence | None:
     """Return the evidence about a requeue whose cost was not added, of an earlier watch; None where there is none."""
     for incident in engine.store.incidents(job=job.id):
         if incident.attempt == job.attempt - 1:
@@ -380,7 +386,7 @@ def _unreckoned(engine: Engine, job: Job) -> Evidence | None:
     return None
 
 
-def _keep_cost(engine: Engine, job: Job, evidence: Evidence, own: Sequence[int], *, until: datetime, back: bool) -> None:
+def _keep_cost(engine: EnginePort, job: Job, evidence: Evidence, own: Sequence[int], *, until: datetime, back: bool) -> None:
     facts: Mapping[str, Any] = evidence.facts
     last = facts.get("last_step")
     # the first step logged may not be the first made: what is lost is at most the logging interval more

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assistant.engine.outages import PASSED
+from assistant.engine.intake import PASSED
 from assistant.engine.report import COUNTED_OTHERWISE, cost_in_words
 from assistant.errors import NightshiftError, ToolError
 from assistant.recover.checkpoints.search import search_checkpoints
@@ -16,7 +16,7 @@ from assistant.recover.saved_progress import own_saves, steps_between
 from assistant.recover.situation import fault_time
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
     from assistant.records import Checkpoint, Diagnosis, Incident, Job
 
 LONGEST_TEARDOWN = timedelta(minutes=10)
@@ -24,7 +24,7 @@ LONGEST_TEARDOWN = timedelta(minutes=10)
 
 
 def lost_words(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job_id: str, step: int, checkpoint: str | None, *, by_saves: bool
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job_id: str, step: int, checkpoint: str | None, *, by_saves: bool
 ) -> str:
     """Return what a failure cost as the end of a sentence; empty where the restarted job is not known any more.
 
@@ -59,7 +59,7 @@ def lost_words(
     return f"; lost: {'about ' if about else ''}{cost_in_words(job, steps, minutes)}"
 
 
-def saves_of(engine: Engine, job: Job) -> Sequence[Checkpoint]:
+def saves_of(engine: EnginePort, job: Job) -> Sequence[Checkpoint]:
     """Return the checkpoints of a job's run; none where they cannot be read or are not known to be its own."""
     try:
         texts = (line.text for line in log_lines(job))

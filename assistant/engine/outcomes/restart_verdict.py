@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import DRIVER
 from assistant.diagnose.readers.runs import same_counter
-from assistant.engine.outages import PASSED
+from assistant.engine.intake import PASSED
 from assistant.engine.outcomes.completed_jobs import failure_behind
 from assistant.engine.outcomes.failed_restarts import (
     WRONG_START,
@@ -61,7 +61,7 @@ from assistant.untrusted import reading_as
 from assistant.watch.attempts import ADVICE, Remark
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class _Restarted(NamedTuple):
     """Format of the checkpoint, as it was chosen; empty where that is not known."""
 
 
-def verified_end(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
+def verified_end(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
     """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
 
     A restart that is proven to be at a wrong start is stopped, wherever the playbook stands. An escalation names the jobs that wait
@@ -104,7 +104,7 @@ def verified_end(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended
     return replace(proven, note=f"{proven.note}{never_begin(engine.scheduler, incident.job, finished=bool(diagnosis.tail))}")
 
 
-def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, by: str) -> Ended:
+def _end_of_restart(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, ended: Ended, by: str) -> Ended:
     restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if restarted is not None and restarted.call is not None:
         if (stopped := _stopped_if_wrong(engine, incident, diagnosis, ended, restarted, by)) is not None:
@@ -156,14 +156,14 @@ def _end_of_restart(engine: Engine, incident: Incident, diagnosis: Diagnosis, en
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
 
 
-def _stuck(engine: Engine, job_id: str) -> str:
+def _stuck(engine: EnginePort, job_id: str) -> str:
     """Return why a restarted job has not begun for too long; empty where it runs, or may begin yet."""
     job = next((listed for listed in engine.watcher.jobs if listed.id == job_id), None)
     return engine.requeues.stuck.overdue(engine, job) if job is not None else ""
 
 
 def _stopped_if_wrong(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, restarted: _Restarted, by: str
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis, ended: Ended, restarted: _Restarted, by: str
 ) -> Ended | None:
     """Return where an incident stands whose restart has to be stopped, was, or is doubted for good; None for any other."""
     try:
@@ -188,7 +188,7 @@ def _stopped_if_wrong(
     return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict, by)
 
 
-def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
+def _cancelled_by_owner(engine: EnginePort, restarted: _Restarted) -> str:
     """Return that the owner of a restarted job ended it, which is their word; empty where it is not proven who did."""
     try:
         job = engine.scheduler.job(restarted.job)
@@ -205,7 +205,7 @@ def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
     return f"settled: {note}"
 
 
-def _left_behind(engine: Engine, incident: Incident, restarted: _Restarted, by: str) -> list[str]:
+def _left_behind(engine: EnginePort, incident: Incident, restarted: _Restarted, by: str) -> list[str]:
     """Return which jobs wait for the failed attempt and not for its restart, also after a call of its own was to move them."""
     left_jobs = _told_left(engine, restarted.call)
     if left_jobs and restarted.call is not None and restarted.job != incident.job:
@@ -220,13 +220,13 @@ def _left_behind(engine: Engine, incident: Incident, restarted: _Restarted, by: 
     return left_jobs
 
 
-def _told_left(engine: Engine, call: Call | None) -> list[str]:
+def _told_left(engine: EnginePort, call: Call | None) -> list[str]:
     outcome = engine.store.outcome(call.id) if call is not None else None
     value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
     return [str(job_id) for job_id in value.get(LEFT_BEHIND, ())]
 
 
-def _stands_after_training(engine: Engine, incident: Incident) -> str:
+def _stands_after_training(engine: EnginePort, incident: Incident) -> str:
     """Return that a silent job has finished its training and still holds its nodes; empty where that is not so."""
     if engine.replays or incident.kind is not EventKind.HANG or incident.job is None:
         return ""
@@ -241,7 +241,7 @@ def _stands_after_training(engine: Engine, incident: Incident) -> str:
     )
 
 
-def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:
+def _own_incident(engine: EnginePort, incident: Incident, restarted: _Restarted) -> Incident | None:
     """Return the incident about a failure of the restarted job, None while it has none.
 
     One that is closed is none: it records a requeue, or what others have settled.
@@ -255,7 +255,7 @@ def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> 
     return later[-1] if later else None
 
 
-def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
+def _verdict(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
     job = engine.scheduler.job(restarted.job)
     marks = marks_before(engine.store, job)
     points = log_points(job, marks=marks, sure=True)
@@ -313,7 +313,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
     )
 
 
-def _numbers_steps(engine: Engine, job_id: str) -> bool:
+def _numbers_steps(engine: EnginePort, job_id: str) -> bool:
     try:
         job = engine.scheduler.job(job_id)
     except ToolError:
@@ -322,7 +322,7 @@ def _numbers_steps(engine: Engine, job_id: str) -> bool:
 
 
 def _saved_progress(
-    engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
+    engine: EnginePort, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
 ) -> SavedProgress | None:
     """Return how far a running job came by its saves, where its log numbers no step and the chosen checkpoint tells one."""
     name = Path(restarted.checkpoint or "").name
@@ -333,13 +333,13 @@ def _saved_progress(
     return by_saves(job, engine.checkpoint_folders, marks, engine.scheduler, failed=failed, chosen_step=step, now=now)
 
 
-def _saved_by(engine: Engine, job: Job, *, past: int) -> int | None:
+def _saved_by(engine: EnginePort, job: Job, *, past: int) -> int | None:
     """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
     saves = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
     return max((save.step for save in saves if save.step > past), default=None)
 
 
-def _keeps_no_state(engine: Engine, job: Job) -> bool:
+def _keeps_no_state(engine: EnginePort, job: Job) -> bool:
     """Tell whether a running job is known to keep no state, as a server does."""
     if job.state is not JobState.RUNNING:
         return False
@@ -350,7 +350,7 @@ def _keeps_no_state(engine: Engine, job: Job) -> bool:
         return False
 
 
-def _other_writer(engine: Engine, incident: Incident, restarted: _Restarted, job: Job) -> str:
+def _other_writer(engine: EnginePort, incident: Incident, restarted: _Restarted, job: Job) -> str:
     """Return who else saves into the folder of a restart since that began, by the other jobs and by what lies there."""
     if job.state not in (JobState.RUNNING, JobState.COMPLETED):
         return ""
@@ -371,7 +371,9 @@ def _other_writer(engine: Engine, incident: Incident, restarted: _Restarted, job
         return save_beside(job, folder, before=failed, now=now)
 
 
-def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]) -> Comparison | None:
+def _by_count(
+    engine: EnginePort, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
+) -> Comparison | None:
     """Return what a job and the failed one count alike in forms of their own, where neither numbers a step in a known one."""
     if incident.job is None or incident.job == restarted.job:
         return None
@@ -382,7 +384,7 @@ def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, job: Jo
     return compared(failed, job, marks, chosen_step=restarted.step)
 
 
-def _counted(engine: Engine, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:
+def _counted(engine: EnginePort, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:
     """Return what a job counts in lines of no known form, and how far the failed one had counted in lines of the same form."""
     if lines is None or incident.job is None or incident.job == job.id:
         return None
@@ -435,7 +437,7 @@ def _checkpoint(restarted: _Restarted) -> Checkpoint | None:
 
 
 def _proof(
-    engine: Engine,
+    engine: EnginePort,
     incident: Incident,
     restarted: _Restarted,
     lines: Lines | None,
@@ -455,7 +457,7 @@ def _proof(
     return proof_of_wrong_start(checkpoint, loaded, points, before, reached=reached, refused=refused)
 
 
-def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted | None:
+def _restarted(engine: EnginePort, incident: Incident, ended: Ended) -> _Restarted | None:
     """Return the job that a playbook started again, or found alive, and the step it was to begin at; None where there is none."""
     for call in reversed(engine.store.calls(incident.id, status=CallStatus.DONE)):
         outcome = engine.store.outcome(call.id)
@@ -467,7 +469,7 @@ def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted |
     return _Restarted(str(alive[-1]["job"]), 0) if alive and alive[-1].get("job") else None
 
 
-def _layout_of(engine: Engine, incident: Incident, checkpoint: str | None) -> str:
+def _layout_of(engine: EnginePort, incident: Incident, checkpoint: str | None) -> str:
     """Return the format of a checkpoint, as the incident's own calls have chosen it; empty where none has."""
     for choice in reversed(engine.store.calls(incident.id)) if checkpoint else ():
         outcome = engine.store.outcome(choice.id) if choice.tool == "choose_checkpoint" else None
@@ -477,7 +479,7 @@ def _layout_of(engine: Engine, incident: Incident, checkpoint: str | None) -> st
     return ""
 
 
-def _chosen_for(engine: Engine, incident: Incident, call: Call, value: Mapping[str, Any]) -> tuple[int, str | None]:
+def _chosen_for(engine: EnginePort, incident: Incident, call: Call, value: Mapping[str, Any]) -> tuple[int, str | None]:
     """Return step and path of the checkpoint that a restart was to go on from, as the call was decided on.
 
     What the call was given counts more than what it returned: after an outage the answer is put together from what the scheduler

@@ -38,13 +38,13 @@ from assistant.watch.attempts import Remark, hidden_failure_in
 from assistant.watch.progress import loss_in_words
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 logger = logging.getLogger(__name__)
 
 
 def settled_elsewhere(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis | None, *, among: Collection[str] | None = None
+    engine: EnginePort, incident: Incident, diagnosis: Diagnosis | None, *, among: Collection[str] | None = None
 ) -> str:
     """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
 
@@ -96,7 +96,7 @@ def settled_elsewhere(
     return settled or (_replaced_by_copy(engine, job) if among is None and not blames else "")
 
 
-def _replaced_by_copy(engine: Engine, job: Job) -> str:
+def _replaced_by_copy(engine: EnginePort, job: Job) -> str:
     """Return that a copy of a job does its work, so that nobody misses the one that failed; empty where there is none."""
     if job.state is not JobState.FAILED:
         return ""
@@ -111,7 +111,7 @@ def _replaced_by_copy(engine: Engine, job: Job) -> str:
     )
 
 
-def lost_training(engine: Engine, incident: Incident, job: Job | None) -> str:
+def lost_training(engine: EnginePort, incident: Incident, job: Job | None) -> str:
     """Return that a job completed although its loss had run away for good, with what it left that is healthy; empty otherwise.
 
     An exit code of 0 says nothing about what was learned: what such a job saved since must not be used, and a person has to know.
@@ -143,7 +143,7 @@ class FinishedTraining(NamedTuple):
     """Whether something else failed behind it than the exit of its program."""
 
 
-def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> FinishedTraining:
+def finished_training(engine: EnginePort, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> FinishedTraining:
     """Return that the training of a job is over and saved, so that nothing is left to be restarted.
 
     What failed behind it, an upload or an export, is its owner's to do again. A program that was aborted at its exit, with nothing
@@ -169,7 +169,7 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
     return FinishedTraining(f"{note}; its program was aborted only at its exit: {abort}")
 
 
-def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
+def _as_another_job(engine: EnginePort, incident: Incident, job: Job, among: Collection[str] | None) -> str:
     def passed_over(successor: Job) -> bool:
         # what somebody else runs is no answer of the owner's; a restart of this store is watched by another incident
         return (among is not None and (successor.id not in among or successor.user != job.user)) or restart_of(
@@ -197,12 +197,12 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collect
 NOT_PROVEN = "not yet proven: it has made no step of its own that was seen, and is watched like any other job"
 
 
-def _awaits_proof(engine: Engine, successor: Job) -> bool:
+def _awaits_proof(engine: EnginePort, successor: Job) -> bool:
     """Tell whether a job that takes a run over has yet to show that it trains: one that only loads may fail, too."""
     return successor.state is not JobState.COMPLETED and not _makes_steps(engine, successor)
 
 
-def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
+def _fails_alike(engine: EnginePort, incident: Incident, job: Job) -> bool:
     """Tell whether the job before in a chain ended of the same thing, which only its owner can mend: the next one will, too."""
     diagnosis = engine.store.diagnosis(incident.id)
     if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
@@ -214,11 +214,11 @@ def _fails_alike(engine: Engine, incident: Incident, job: Job) -> bool:
     return False
 
 
-def _last_incident(engine: Engine, job: Job) -> int:
+def _last_incident(engine: EnginePort, job: Job) -> int:
     return max((incident.id for incident in engine.store.incidents(job=job.id)), default=0)
 
 
-def _trained(engine: Engine, call: int) -> bool:
+def _trained(engine: EnginePort, call: int) -> bool:
     outcome = engine.store.outcome(call)
     return outcome is not None and outcome.ok
 
@@ -237,7 +237,7 @@ class EscalatedIncidents:
 
     looked_at: set[tuple[int, str, JobState]] = field(default_factory=set)
 
-    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+    def look(self, engine: EnginePort, jobs: Sequence[Job]) -> None:
         """Close the incidents whose run the owner has taken further; one that cannot be looked at is left for the next pass.
 
         Args:
@@ -253,7 +253,7 @@ class EscalatedIncidents:
             except NightshiftError as error:
                 logger.info("incident=%s is not looked at again now: %s", incident.id, error)
 
-    def _look_at(self, engine: Engine, incident: Incident, went_on: Sequence[Job]) -> None:
+    def _look_at(self, engine: EnginePort, incident: Incident, went_on: Sequence[Job]) -> None:
         since = incident.failed_at or incident.opened
         fresh = [
             (incident.id, job.id, job.state)
@@ -271,7 +271,7 @@ class EscalatedIncidents:
         logger.info("incident=%s %s", incident.id, settled)
 
 
-def _is_answerable(engine: Engine, incident: Incident, diagnosis: Diagnosis | None) -> bool:
+def _is_answerable(engine: EnginePort, incident: Incident, diagnosis: Diagnosis | None) -> bool:
     """Tell whether the owner's own job can be the answer to what was asked."""
     if incident.kind is not EventKind.JOB_ENDED or incident.parent is not None or diagnosis is None:
         return False
@@ -281,6 +281,6 @@ def _is_answerable(engine: Engine, incident: Incident, diagnosis: Diagnosis | No
     return blamed_nodes <= {node.name for node in engine.scheduler.nodes() if node.state in OUT_OF_SERVICE}
 
 
-def _makes_steps(engine: Engine, job: Job) -> bool:
+def _makes_steps(engine: EnginePort, job: Job) -> bool:
     view = engine.watcher.view(job.id, job.attempt) if job.state is JobState.RUNNING else None
     return view is not None and view.last_step is not None

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.engine.evidence.ended_servers import log_of_server
-from assistant.engine.evidence.moved_servers import MovedServer, ServerState, listening_address, moved_server
 from assistant.engine.evidence.own_servers import own_commands
 from assistant.engine.evidence.remote_hosts import Address, addresses_in
 from assistant.engine.intake import UNPROVEN
+from assistant.engine.outcomes.moved_servers import MovedServer, ServerState, listening_address, moved_server
 from assistant.engine.retry_policy import ASKS_OLD_ADDRESS, working_hang
-from assistant.errors import NightshiftError
+from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Diagnosis, EventKind, Incident, Job, JobState
 from assistant.recover.joblog import log_lines
 from assistant.recover.services import ConfiguredSource, configured_sources, fixed_lines, read_by_script
 from assistant.recover.verify import Standing, Verdict
+from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, read_start, reading_as, status_of, within
 from assistant.watch.hang import WAITS
 from assistant.watch.outages import ENDED_BY_ITSELF, awaited_by
@@ -31,10 +32,12 @@ from assistant.watch.outages import ENDED_BY_ITSELF, awaited_by
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 PATIENCE = timedelta(hours=2)
 """For how long a client waits for its server to come back before a person is told that it does not."""
+UNANSWERED_FOR = timedelta(minutes=10)
+"""For how long a client is left alone while scheduler or file system do not answer what became of its server."""
 SETTLED_FOR = timedelta(seconds=30)
 """For so long a client must have asked the old address beside the new one: one that reads it again has it by then."""
 ADDRESS_BYTES = 1024
@@ -59,7 +62,7 @@ class AddressFile(NamedTuple):
     changed: datetime
 
 
-def client_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> ClientTurn:
+def client_turn(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> ClientTurn:
     """Return how a job is treated that lost its server; nothing is changed by asking."""
     if job is None or engine.replays or incident.kind not in (EventKind.HANG, EventKind.JOB_ENDED):
         return ClientTurn()
@@ -71,6 +74,10 @@ def client_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: J
         old_address = asked_address(engine, incident, diagnosis, job)
         moved = moved_server(engine, job, old_address) if old_address is not None else None
         turn = _turn_of(engine, incident, job, moved) if moved is not None else ClientTurn()
+    except Unavailable as error:
+        # nobody answered what became of the server: that is no proof that none was there
+        is_early = not job.state.ended and engine.clock.now() - incident.opened < UNANSWERED_FOR
+        return ClientTurn(waits=f"for what job {job.id} waits cannot be asked now: {error}") if is_early else ClientTurn()
     except (NightshiftError, OSError):
         return ClientTurn()
     if turn.over and not job.state.ended:
@@ -78,7 +85,7 @@ def client_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: J
     return turn
 
 
-def with_lost_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def with_lost_server(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a living job that waits for a server with what became of that; any other as it is."""
     if job is None or job.state.ended or incident.kind is not EventKind.HANG or job.attempt != incident.attempt:
         return diagnosis
@@ -93,7 +100,7 @@ def with_lost_server(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
     return replace(diagnosis, summary=f"{diagnosis.summary} {moved.sentence}.", advice=advice)
 
 
-def asked_address(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job) -> Address | None:
+def asked_address(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job) -> Address | None:
     """Return the address that a job asks in vain: by the lines of its failure, or the newest words of one that lives."""
     if job.state.ended:
         if diagnosis.reason in ENDED_BY_ITSELF:
@@ -113,7 +120,7 @@ def asked_address(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     return addresses[0]
 
 
-def _wait_line(engine: Engine, incident: Incident, job: Job) -> str:
+def _wait_line(engine: EnginePort, incident: Incident, job: Job) -> str:
     """Return the newest line by which a living job says that it waits; empty where it does not."""
     event = next((entry for entry in reversed(engine.store.events(incident.id)) if entry.detail.get(WAITS)), None)
     if event is None:
@@ -122,14 +129,14 @@ def _wait_line(engine: Engine, incident: Incident, job: Job) -> str:
     return view.wait.line if view is not None and view.wait.line else str(event.detail[WAITS])
 
 
-def serves_again(engine: Engine, incident: Incident, job: Job) -> bool:
+def serves_again(engine: EnginePort, incident: Incident, job: Job) -> bool:
     """Tell whether a job of an incident and the one that took its place both say by their own logs that they listen."""
     before = _before(engine, incident)
     pair = (before, job) if before is not None else ()
     return bool(pair) and all(listening_address(log_of_server(server), server.nodes) is not None for server in pair)
 
 
-def with_served_address(engine: Engine, incident: Incident, number: str, verdict: Verdict) -> Verdict:
+def with_served_address(engine: EnginePort, incident: Incident, number: str, verdict: Verdict) -> Verdict:
     """Return the verdict on a server that was started again, with where it listens; it is not recovered before it does so again."""
     before = _before(engine, incident)
     if before is None or verdict.step is not None or verdict.standing is not Standing.RECOVERED:
@@ -146,14 +153,14 @@ def with_served_address(engine: Engine, incident: Incident, number: str, verdict
     return replace(verdict, note=f"{place}{moved}; it makes no steps, so more than that cannot be seen")
 
 
-def _before(engine: Engine, incident: Incident) -> Job | None:
+def _before(engine: EnginePort, incident: Incident) -> Job | None:
     try:
         return engine.scheduler.job(incident.job) if incident.job is not None else None
     except NightshiftError:
         return None
 
 
-def _turn_of(engine: Engine, incident: Incident, job: Job, moved: MovedServer) -> ClientTurn:
+def _turn_of(engine: EnginePort, incident: Incident, job: Job, moved: MovedServer) -> ClientTurn:
     waited = engine.clock.now() - incident.opened
     head = f"job {job.id} asks {moved.old_address.text}; {moved.sentence}"
     if moved.state is ServerState.ABANDONED:
@@ -207,7 +214,7 @@ def _unknown_way(job: Job, head: str, new: str, waited: timedelta) -> ClientTurn
 def _owners_change(job: Job, fixed: Sequence[tuple[str, str]], moved: MovedServer, new: str) -> str:
     """Return which lines an owner has to change, and what then."""
     old = f"{moved.old_address.host}:{moved.old_address.port}"
-    lines = "; ".join(f"{place}: {line[:LINE_SHOWN]}" for place, line in fixed[:3])
+    lines = "; ".join(f"{place}: {head_of(line, LINE_SHOWN)}" for place, line in fixed[:3])
     state = "and was not started again" if job.state.ended else "and was left running: it waits for ever"
     end = "" if job.state.ended else f"scancel {job.id}, then "
     return (
@@ -216,7 +223,7 @@ def _owners_change(job: Job, fixed: Sequence[tuple[str, str]], moved: MovedServe
     )
 
 
-def _configuration(engine: Engine, job: Job, moved: MovedServer) -> tuple[list[ConfiguredSource], AddressFile | None]:
+def _configuration(engine: EnginePort, job: Job, moved: MovedServer) -> tuple[list[ConfiguredSource], AddressFile | None]:
     """Return what a job was submitted with, and the file read at its start that names the new address and no other."""
     full = job if job.spec is not None else engine.scheduler.job(job.id)
     hosts = [node.name for node in engine.scheduler.nodes()]
@@ -233,7 +240,7 @@ def _configuration(engine: Engine, job: Job, moved: MovedServer) -> tuple[list[C
     return configured_sources(full), files[0] if len(files) == 1 else None
 
 
-def _silence(engine: Engine, incident: Incident, job: Job, new: str) -> str:
+def _silence(engine: EnginePort, incident: Incident, job: Job, new: str) -> str:
     """Return why a restart would meet no server at its new address; empty where it answers on the client's node."""
     arguments = {"job": job.id, "host": new, "nodes": list(job.nodes[:1])}
     why = f"whether job {job.id} would reach its server at {new}"
@@ -249,7 +256,7 @@ def _silence(engine: Engine, incident: Incident, job: Job, new: str) -> str:
     return f"that does not answer yet: {words}"
 
 
-def _asks_old_still(engine: Engine, incident: Incident, job: Job, moved: MovedServer, file: AddressFile) -> bool:
+def _asks_old_still(engine: EnginePort, incident: Incident, job: Job, moved: MovedServer, file: AddressFile) -> bool:
     """Tell whether a living job was seen to ask the old address a while behind the change of the file, by its own newest words."""
     view = engine.watcher.view(job.id, job.attempt)
     if view is None or view.wait.last_at is None or job.state is not JobState.RUNNING or job.started is None:

@@ -3,8 +3,8 @@
 A file is whole by its own bytes: zip directories, CRCs, the arithmetic of safetensors. Every check returns plain words for a
 person, or None when nothing speaks against the file.
 
-Of pickles, which are programs, only the opcodes are read and none is run: they tell the step of a checkpoint and the segments of a
-`.metadata`. NumPy's archives are read the same way.
+Of pickles, which are programs, only the opcodes are read and none is run: they tell the segments of a `.metadata`. The step that a
+file holds is read in `inner_counts`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import pickletools
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import MalformedContent
+from assistant.redact import head_of
 from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_start, read_whole, status_of, whole_number
 
 ZIP_DIRECTORY_BYTES = 16 << 20
@@ -235,77 +236,17 @@ def crc32c(raw: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-STEP_KEYS = ("global_step", "iter_num", "iteration", "iter", "step", "num_steps", "current_step", "steps", "num_updates", "batch")
-"""Keys under which programs keep the step in the topmost dictionary, the surest first."""
-EPOCH_KEYS = ("epoch", "current_epoch", "epochs_run", "start_epoch")
 PICKLE_BYTES = 64 << 20
 """Of one pickle beside its tensors; that of a model of 100,000 tensors has some 20 MB."""
 MOST_OPCODES = 5_000_000
-COUNT_BYTES = 4096
-"""Of an array of one value, with its head."""
-LARGEST_STEP = 10**15
 MOST_EXTENTS = 2_000_000
-
-
-def step_inside(path: Path) -> int | None:
-    """Return the step that a file of `torch.save` holds in its topmost dictionary; None where it tells none."""
-    return _count_inside(path, STEP_KEYS)
-
-
-def epoch_inside(path: Path) -> int | None:
-    """Return the epoch that a file of `torch.save` holds; None where it tells none."""
-    return _count_inside(path, EPOCH_KEYS)
-
-
-def _count_inside(path: Path, keys: Sequence[str]) -> int | None:
-    try:
-        with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
-            member = next((info for info in archive.infolist() if info.filename.endswith("/data.pkl")), None)
-            if member is None:
-                return _count_of_arrays(archive, keys)
-            if member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
-                return None
-            return _count_of_pickle(archive.read(member), keys)
-    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, OverflowError, IndexError, zlib.error, EOFError):
-        return None
-
-
-def _count_of_arrays(archive: zipfile.ZipFile, keys: Sequence[str]) -> int | None:
-    """Return the whole number in the array of one value of a NumPy archive that has the surest of some names; None for none."""
-    import numpy as np
-
-    arrays = {member.filename.removesuffix(".npy").lower(): member for member in archive.infolist() if not member.flag_bits & 1}
-    for key in keys:
-        member = arrays.get(key)
-        if member is None or not member.filename.endswith(".npy") or member.file_size > COUNT_BYTES:
-            continue
-        array = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
-        value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iuf" else -1.0
-        if value.is_integer() and 0 <= value <= LARGEST_STEP:
-            return int(value)
-    return None
-
-
-def step_of_pickle(raw: bytes) -> int | None:
-    """Return the whole number behind the surest key of `STEP_KEYS` in a pickle; of several behind one key, the largest."""
-    return _count_of_pickle(raw, STEP_KEYS)
-
-
-def _count_of_pickle(raw: bytes, keys: Sequence[str]) -> int | None:
-    counts: dict[str, int] = {}
-    key = ""
-    for _, argument in _values(raw):
-        if key and isinstance(argument, int) and not isinstance(argument, bool) and 0 <= argument <= LARGEST_STEP:
-            counts[key] = max(argument, counts.get(key, 0))
-        key = (
-            argument.lower() if isinstance(argument, str) and argument.lower() in keys else ""
-        )  # EPOCHS_RUN of PyTorch's own examples
-    return next((counts[name] for name in keys if name in counts), None)
 
 
 def texts_of_pickle(raw: bytes) -> list[str]:
     """Return the texts that a pickle holds, in order."""
-    return [value for name, value in _values(raw) if isinstance(value, str) and name not in ("BINGET", "LONG_BINGET", "GET")]
+    return [
+        value for name, value in values_of_pickle(raw) if isinstance(value, str) and name not in ("BINGET", "LONG_BINGET", "GET")
+    ]
 
 
 def storage_widths(raw: bytes) -> dict[str, int]:
@@ -365,7 +306,7 @@ def shard_map(raw: bytes) -> ShardMap:
     fields: dict[str, Any] = {}
     key = ""
     damage: list[str] = []
-    for name, argument in _values(raw, damage):
+    for name, argument in values_of_pickle(raw, damage):
         if name == "BUILD":
             path, offset, length = (fields.get(field) for field in ("relative_path", "offset", "length"))
             if isinstance(path, str) and isinstance(offset, int) and isinstance(length, int):
@@ -380,7 +321,7 @@ def shard_map(raw: bytes) -> ShardMap:
     return ShardMap(tuple(segments), damage[0] if damage else "")
 
 
-def _values(raw: bytes, damage: list[str] | None = None) -> Iterator[tuple[str, Any]]:
+def values_of_pickle(raw: bytes, damage: list[str] | None = None) -> Iterator[tuple[str, Any]]:
     """Yield the opcodes that put a text or a number onto the stack, with what they put there, and each BUILD.
 
     Where an opcode cannot be read the rest is left out, and the reason is added to `damage`.
@@ -408,4 +349,4 @@ def _values(raw: bytes, damage: list[str] | None = None) -> Iterator[tuple[str, 
                 yield name, last
     except (ValueError, IndexError, OverflowError, UnicodeError) as error:
         if damage is not None:
-            damage.append(str(error)[:120])
+            damage.append(head_of(str(error), 120))

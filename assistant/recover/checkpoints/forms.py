@@ -92,15 +92,16 @@ def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
     return file_verdict(path, read_bytes=read_bytes).problem or None
 
 
-def file_verdict(path: Path, *, read_bytes: int = 0) -> FileVerdict:
+def file_verdict(path: Path, *, read_bytes: int = 0, any_form: bool = False) -> FileVerdict:
     """Return what is known of a file.
 
     Args:
         path: The file; the suffix decides which forms it may have.
         read_bytes: How much of its content may be read to compare checksums; directories and headers are always read.
+        any_form: Whether it is a checkpoint by itself, whatever its suffix: then one that no reader knows was not judged.
     """
     try:
-        verdict = _verdict(path, read_bytes)
+        verdict = _verdict(path, read_bytes, any_form)
         if verdict.problem or not path.name.endswith(SUFFIXES):
             return verdict
         with open_regular(path) as file:
@@ -110,9 +111,9 @@ def file_verdict(path: Path, *, read_bytes: int = 0) -> FileVerdict:
         return FileVerdict(f"cannot be read: {error.strerror or error}")
 
 
-def _verdict(path: Path, read_bytes: int) -> FileVerdict:
+def _verdict(path: Path, read_bytes: int, any_form: bool) -> FileVerdict:
     name = path.name
-    if not name.endswith((*SUFFIXES, *HDF5_SUFFIXES, ".json")):
+    if not any_form and not name.endswith((*SUFFIXES, *HDF5_SUFFIXES, ".json")):
         return _of_any_name(path, read_bytes) if read_bytes else FileVerdict()
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -129,7 +130,7 @@ def _verdict(path: Path, read_bytes: int) -> FileVerdict:
     if name.endswith(".npz") and not head.startswith(ZIP_HEAD):
         return FileVerdict("is no NumPy archive: it does not begin like a zip file")
     verdict = _by_magic(path, head, size, read_bytes)
-    if verdict is None and name.endswith(HEADED):
+    if verdict is None and (any_form or name.endswith(HEADED)):
         verdict = _by_first_bytes(path, head, size, read_bytes)
     return verdict or FileVerdict()
 
@@ -247,8 +248,7 @@ SHARED_BYTES = 4
 HEADER_BYTES = 64
 """Within so many bytes a header tells the length of what follows it, which begins within the next few."""
 LONGEST_HEADER = 4096
-END_BYTES = 16
-SHARED_END = 2
+END_BYTES, SHARED_END = 16, 2
 ROUGH_SHARE = 0.1
 """Sizes of a series that differ by more than this share, and do not only grow, do not show whether one was cut short."""
 FEWEST_GROWN, FEWEST_RISEN = 4, 3

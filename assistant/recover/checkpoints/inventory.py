@@ -7,6 +7,7 @@ checkpoint that is about to be loaded.
 from __future__ import annotations
 
 import math
+import re
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,9 @@ from assistant.records import Checkpoint
 from assistant.recover.checkpoints.arrays import array_problems, number_problem, shard_content_problems
 from assistant.recover.checkpoints.forms import FileVerdict, ends_in_zeros, fails_alone, file_verdict, series_verdict
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
-from assistant.recover.checkpoints.names import SUFFIXES, run_prefix, says_epoch
+from assistant.recover.checkpoints.names import SUFFIXES, number_in, run_prefix, says_epoch
 from assistant.recover.checkpoints.secured import is_secured, secured_entries
-from assistant.recover.checkpoints.shards import UNTOLD, missing_problems, shard_count_problem, size_problems
+from assistant.recover.checkpoints.shards import NO_STEP, missing_problems, shard_count_problem, size_problems
 from assistant.recover.checkpoints.trackers import (
     TENSORFLOW_TRACKER,
     Tracker,
@@ -31,7 +32,8 @@ from assistant.recover.checkpoints.trackers import (
     tracker,
     with_common_steps,
 )
-from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
+from assistant.redact import head_of
+from assistant.untrusted import LOOK_S, READ_S, foreign_owner, is_folder, status_of, within
 
 READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
@@ -44,7 +46,7 @@ INDEXED = (Format.TENSORFLOW, Format.SAVES)
 """Formats whose index says how many files there are, and how long each is."""
 TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
-OWN_FORMS = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
+OWN_FORMS = (Format.PLAIN, Format.EPOCHS, Format.PLACED, Format.NEMO)
 """Formats of programs that may write any form; the others write PyTorch's files."""
 MOST_UNREAD = 16
 """Files of one checkpoint that are compared with its series."""
@@ -52,6 +54,8 @@ WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iterat
 """Trackers that a program writes behind all files of a save, whatever their layout: verl, lm-engine."""
 
 
+SHELL_LETTERS = re.compile(r"[;&|<>$`\\\"'*?\x00-\x1f\x7f]")
+"""What no program puts into the name of a checkpoint, and what changes the command that it becomes a word of."""
 FEWEST_EPOCHS = 2
 """By how much the number of a checkpoint's epoch must lie below that of a line of the log."""
 MOST_SAMPLED = 12
@@ -82,6 +86,13 @@ class Inventory:
     """Other names of its checkpoints, with the checkpoint that each is: `last.pth.tar` with `checkpoint-5.pth.tar`."""
     save_ends: Mapping[Path, str] = field(default_factory=dict)
     """What the job itself shows of its last saves, that they had ended: from `search_outcome`."""
+    placed_by: Mapping[Path, str] = field(default_factory=dict)
+    """What shows of those that tell no step which step they are of at least: from `named_saves`."""
+
+    def later_untold(self, checkpoint: Checkpoint) -> str:
+        """Return the name of a file that was written later than a checkpoint and whose only fault is that it tells no step."""
+        later = (save for save in self.checkpoints if save.undecided and save.saved_at > checkpoint.saved_at)
+        return next((save.path.name for save in later if all(problem.endswith(NO_STEP) for problem in save.problems)), "")
 
     def own_name(self, path: PurePosixPath) -> PurePosixPath:
         """Return a path that goes by another name of a checkpoint, or by a link to it, by the checkpoint's own name."""
@@ -143,6 +154,8 @@ def examined(inventory: Inventory, checkpoint: Checkpoint, *, now: datetime, liv
     entry, neighbours = inventory.entries[place], _compared(inventory.entries, place)
     end = inventory.save_ends.get(entry.path, "")
     judged = _judge(entry, neighbours, inventory.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
+    if judged.healthy and inventory.placed_by.get(entry.path):
+        judged = replace(judged, unread=PLACED_ALONE, grounds=(inventory.placed_by[entry.path],))
     return _of_numbers(judged, entry)
 
 
@@ -178,6 +191,35 @@ def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: da
         for place, (entry, checkpoint) in enumerate(zip(listing.entries, listing.checkpoints, strict=True))
     ]
     return replace(listing, checkpoints=tuple(judged))
+
+
+PLACED_ALONE = "tells its step neither by its name nor inside"
+
+
+def judged_anew(
+    listing: Inventory, placed: Mapping[Path, Entry], grounds: Mapping[Path, str], *, now: datetime, live: bool = False
+) -> Inventory:
+    """Return an inventory in which some checkpoints, by their path, are judged as other entries, in the order of the steps.
+
+    Args:
+        listing: As it was read.
+        placed: The entries that tell now of which step they are, or of which at least.
+        grounds: What shows the least step of those that tell none themselves; empty of the others.
+        now: The time.
+        live: Whether the job may still be writing.
+    """
+    listed = [placed.get(entry.path, entry) for entry in listing.entries]
+    listed.sort(key=lambda entry: (entry.step, entry.format is Format.PLACED))  # stable: else as it was
+    judged_by_path = {checkpoint.path: checkpoint for checkpoint in listing.checkpoints}
+    judged = []
+    for place, entry in enumerate(listed):
+        checkpoint = judged_by_path[entry.path]
+        if entry.path in placed:
+            checkpoint = _judge(entry, _compared(listed, place), listing.tracker, now=now, live=live, read=0)
+            if checkpoint.healthy and grounds.get(entry.path):
+                checkpoint = replace(checkpoint, unread=PLACED_ALONE, grounds=(grounds[entry.path],))
+        judged.append(checkpoint)
+    return replace(listing, entries=tuple(listed), checkpoints=tuple(judged), placed_by=dict(grounds))
 
 
 def _read(folder: Path, forms: Collection[str]) -> tuple[list[Entry], Tracker | None]:
@@ -219,7 +261,7 @@ def _tracker_notes(names: Tracker | None, listed: Sequence[Entry]) -> list[str]:
     if names.text == "release":
         return []
     if names.step is None:
-        return [f"tracker {names.path.name} holds no step but {names.text[:40]!r}"]
+        return [f"tracker {names.path.name} holds no step but {head_of(names.text, 40)!r}"]
     if not any(entry.step == names.step for entry in listed):
         return [f"tracker {names.path.name} names step {names.step}, which is not there"]
     return []
@@ -231,7 +273,7 @@ def _state_notes(names: Tracker | None, listed: Sequence[Entry]) -> list[str]:
     if names is None:
         return [f"{file} is missing: a restart that relies on it would begin with random weights"]
     if checkpoint_state(names.content) is None:
-        return [f"{file} names no checkpoint but holds {names.text[:40]!r}: it was cut short, or is none of TensorFlow's"]
+        return [f"{file} names no checkpoint but holds {head_of(names.text, 40)!r}: it was cut short, or is none of TensorFlow's"]
     last = PurePosixPath(names.text).name
     if not any(entry.path.name == last for entry in listed):
         return [f"{file} names {last}, which is not there: a restart that relies on it would begin with random weights"]
@@ -255,12 +297,12 @@ def _judge(
     """Return the record of one checkpoint with all that speaks against it, and of what was not judged all that speaks for it."""
     content = _Content()
     try:
-        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, neighbours)
+        problems = _foreign_problems(entry) + missing_problems(entry, read_bytes=read) + size_problems(entry, neighbours)
         if entry.format is not Format.NIGHTSHIFT:
             problems += shard_count_problem(entry, neighbours) if entry.format not in INDEXED else []
             content = _content(entry, neighbours, read)
             problems += content.problems
-            problems.sort(key=lambda problem: problem.endswith(UNTOLD))  # of a damaged file that follows from its damage
+            problems.sort(key=lambda problem: problem.endswith(NO_STEP))  # of a damaged file that follows from its damage
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
     if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, neighbours, names):
@@ -273,6 +315,8 @@ def _judge(
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())
     judged = Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems), content.unread)
+    if problems and all(problem.endswith(NO_STEP) for problem in problems):
+        return replace(judged, undecided=True)  # nothing is known against it but that nobody knows which step it is
     if problems or not content.unread:
         return judged
     end = "a later one was saved behind it" if is_followed else _named_by(names, entry) or save_end
@@ -280,6 +324,18 @@ def _judge(
     if lacking:
         return replace(judged, healthy=False, problems=(f"cannot be judged: {content.unread}, and {lacking}",), undecided=True)
     return replace(judged, grounds=(*content.grounds, end))
+
+
+def _foreign_problems(entry: Entry) -> list[str]:
+    """Return that another account than the job's owner has put files there, or a name that a shell would take apart."""
+    problems = []
+    for name, stat_ in entry.files.items():
+        if owner := foreign_owner(stat_.uid, folder=entry.path.parent):
+            problems.append(f"{name} belongs to {owner}: what another account has put there is not loaded")
+            break
+    if SHELL_LETTERS.search(entry.path.name):
+        problems.append("its name holds characters that a shell takes for commands")
+    return problems
 
 
 def _named_by(names: Tracker | None, entry: Entry) -> str:
@@ -370,7 +426,8 @@ def _content(entry: Entry, neighbours: Sequence[Entry], read: int) -> _Content:
 
 def _file_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], read: int) -> FileVerdict:
     """Return what is known of one file: what all of its series fail is no check, and zeros at the end of it alone are damage."""
-    verdict = file_verdict(entry.file(name), read_bytes=read)
+    is_alone = entry.path.name == name and number_in(name) is None and entry.format in OWN_FORMS
+    verdict = file_verdict(entry.file(name), read_bytes=read, any_form=is_alone)
     if verdict.is_doubtful and entry.format in OWN_FORMS and not fails_alone(entry, name, neighbours, read_bytes=read):
         return FileVerdict(unread="begins with a line of digits that are no digest of what follows, as in all of its series")
     if not verdict.problem and name.endswith(SUFFIXES) and ends_in_zeros(entry, name, neighbours):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
-from assistant.recover.checkpoints.files import epoch_inside, step_inside
+from assistant.recover.checkpoints.inner_counts import epoch_inside, inner_count, step_inside
 from assistant.recover.checkpoints.names import (
     OUR_FOLDERS,
     SUFFIXES,
@@ -55,6 +55,8 @@ class Format(StrEnum):
     """Files or folders of no layout that we know more about: the step stands in the name, or in a file that is always replaced."""
     EPOCHS = "epochs"
     """Files that tell no step, only the epoch: the number orders them and cannot be compared with steps."""
+    PLACED = "placed"
+    """Files that tell nothing: the number is that of the checkpoint behind which the attempt wrote them, the least it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class FileStat:
     mtime: float
     inode: tuple[int, int] = (0, 0)
     """Device and inode; zeros where they are not known."""
+    uid: int = -1  # of the account that it belongs to; -1: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,7 @@ DIRECTORY_STEPS = {
 }
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
-KERAS_WEIGHTS = "latest.weights.h5"
-KERAS_STATE = "training_metadata.json"
+KERAS_WEIGHTS, KERAS_STATE = "latest.weights.h5", "training_metadata.json"
 """The two files of Keras's backup, which it writes over at each save: weights, and the epoch that comes next."""
 NOT_A_CHECKPOINT = re.compile(
     r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+"
@@ -133,13 +135,12 @@ UNNUMBERED = re.compile(
 """Stems of files that are replaced at each save, so that the step stands only inside: `ckpt.pt`, `last.ckpt`."""
 COMPOSER_FILE = re.compile(r"ep\d{1,18}-ba\d{1,18}(?:-rank\d{1,9})?(?:\.pt)?$")
 ORBAX_FILE = re.compile(r"(?:^|/)(?:_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding|commit_success\.txt)$")
-UNKNOWN_STEP = 0
+UNKNOWN_STEP = 0  # of a file that tells its step neither in its name nor in its content; it is healthy only once it has a place
 MOST_EPOCHS = 10**9
 MOST_SLOTS = 4
 """Numbers below it in a name may be those of files that are written in turn, and then count no steps."""
 SLOT = re.compile(r"[A-Da-d0-3]|even|odd|ping|pong|prev|previous|old|new|first|second|left|right|main|alt", re.IGNORECASE)
 """Words by which two files differ that are written in turn."""
-"""Stands for the step of a file that tells it neither in its name nor in its content; such a file is never healthy."""
 PLAIN_FOLDER = re.compile(
     r"(?:[a-z]{1,40}[-_.=])?(?:global[-_]?)?(?:step|iter(?:ation)?|ep(?:och)?|batch|ckpt|checkpoint|snapshot|save)s?[-_=.]?\d{1,18}(?:[-_].{0,100})?",
     re.IGNORECASE,
@@ -171,7 +172,7 @@ def names_step(name: str) -> bool:
 
 def counts_steps(checkpoint_format: str, name: str) -> bool:
     """Tell whether the number of a checkpoint counts optimiser steps, and not epochs or saves."""
-    if checkpoint_format in (Format.EPOCHS, Format.SAVES) or (not checkpoint_format and step_in_name(name) is None):
+    if checkpoint_format in (Format.EPOCHS, Format.SAVES, Format.PLACED) or (not checkpoint_format and step_in_name(name) is None):
         return False  # of a file that is written again at each save only its content tells what it counts
     if checkpoint_format == Format.TENSORFLOW:
         return True  # the step stands inside, whatever the name counts
@@ -228,7 +229,8 @@ def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> lis
     listed = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
     listed = [*map(_without_slot_number, listed, [listed] * len(listed)), *_torn_slots(children, listed)]
     listed = [*_joined_ranks(listed), *_bundles(folder, children)]
-    listed += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
+    slots = list_folder(folder / "snapshot") if is_folder(folder / "snapshot") else []
+    listed += [entry for slot in slots if (entry := _snapshot(slot)) is not None]
     if not listed:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
         listed = [entry for inner in nested for entry in entries(inner, depth=depth - 1, forms=forms)]
@@ -236,7 +238,8 @@ def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> lis
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         listed = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in listed]
     listed = _with_epochs_inside(listed)
-    if any(entry.format in (Format.PLAIN, Format.TENSORFLOW) and entry.step != UNKNOWN_STEP for entry in listed):
+    stepped = [entry for entry in listed if entry.step != UNKNOWN_STEP and counts_steps(entry.format, entry.path.name)]
+    if any(entry.format in (Format.PLAIN, Format.TENSORFLOW, Format.NEMO) for entry in stepped):
         # epochs and steps cannot be put in one order
         listed = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in listed]
     return sorted(listed, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
@@ -359,9 +362,8 @@ def entry_of(path: Path) -> Entry | None:
         return _file_entry(path, name)
     if not (could_be_checkpoint(path.name, folder=True) or LAST_NUMBER.search(name)):
         return None
-    unreadable = ""
     try:
-        files = stat_files(path)
+        files, unreadable = stat_files(path), ""
     except UnreadableFile as error:
         files, unreadable = {}, str(error)
     recognised = _directory_format(name, files)
@@ -373,6 +375,10 @@ def entry_of(path: Path) -> Entry | None:
 
 def _of_form(path: Path, forms: Collection[str]) -> Entry | None:
     """Return what lies at a path as a checkpoint where its name is one that the program is known to give; else None."""
+    if path.name in forms and number_in(path.name) is None and is_regular(path):
+        count = inner_count(path)  # its program writes it at each save, under this very name
+        layout = Format.EPOCHS if count.is_epoch else Format.PLAIN
+        return Entry(path, count.number or UNKNOWN_STEP, layout, {path.name: file_stat(path)})
     step = step_of_form(path.name, forms)
     folder = step is not None and is_folder(path)
     files = stat_files(path) if folder else {path.name: file_stat(path)} if step is not None and is_regular(path) else {}
@@ -408,7 +414,7 @@ def _file_entry(path: Path, name: str) -> Entry | None:
     needs_content = step is None and (
         name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS
     )
-    if needs_content and not name.endswith((".bin", ".safetensors", ".pkl", ".msgpack")):
+    if needs_content and (_replaced(name) or not name.endswith((".bin", ".safetensors", ".pkl", ".msgpack"))):
         step = step_inside(path)
         if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:
             step, layout = epoch, Format.EPOCHS
@@ -464,12 +470,11 @@ def _looks_like_internevo(files: Iterable[str]) -> bool:
 
 
 def _snapshot(slot: Path) -> Entry | None:
-    """Return InternEvo's snapshot in one of its two slots; its step stands only in the marker's name."""
+    """Return InternEvo's snapshot in one of its two slots; its step stands only in the marker's name, without which it is none."""
     if not is_folder(slot) or not re.fullmatch(r"[01]", slot.name):
         return None
     files = stat_files(slot)
     steps = [int(match.group(1)) for file in files if (match := re.fullmatch(r"(\d{1,18})\.step", file))]
-    # Without the marker nothing tells which step it holds, so it cannot be offered at all.
     return Entry(slot, max(steps), Format.INTERNEVO, files) if steps else None
 
 
@@ -492,8 +497,4 @@ def file_stat(path: Path) -> FileStat:
 
 
 def _of_status(status: os.stat_result | None) -> FileStat:
-    return FileStat(status.st_size, status.st_mtime, (status.st_dev, status.st_ino)) if status is not None else FileStat(0, 0.0)
-
-
-def _slots(folder: Path) -> list[Path]:
-    return list_folder(folder / "snapshot") if is_folder(folder / "snapshot") else []
+    return FileStat(status.st_size, status.st_mtime, (status.st_dev, status.st_ino), status.st_uid) if status else FileStat(0, 0.0)

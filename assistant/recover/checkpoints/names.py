@@ -105,6 +105,9 @@ VARYING = frozenset(
 )
 """Measures that differ from one checkpoint of a run to the next."""
 MOST_CHARACTERS = 400
+MOST_DIGITS = 18
+COUNTS_HERE = "#"
+"""Stands in a form for the number that counts, where a log has shown which one rises."""
 _PART = re.compile(r"(?P<digits>\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]\d{1,4})?)|(?P<word>[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z])")
 _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)"
@@ -177,8 +180,12 @@ def number_of_form(name: str, forms: Collection[str]) -> int | None:
 
     Args:
         name: Without marks of a save that is not finished.
-        forms: Patterns in which each number is a 0: `model-0.mdl`, `*_0.pt`.
+        forms: Patterns in which each number is a 0: `model-0.mdl`, `*_0.pt`; or whole names with a # for the one that counts.
     """
+    for begin, mark, end in (form.partition(COUNTS_HERE) for form in forms):
+        number = name[len(begin) : len(name) - len(end)] if mark and name.startswith(begin) and name.endswith(end) else ""
+        if number.isdecimal() and len(number) <= MOST_DIGITS:
+            return int(number)
     form = name_form(name)
     if not any(fnmatchcase(form, pattern) for pattern in forms):
         return None

@@ -371,9 +371,11 @@ class SeveralRuns(ToolError):
 class OtherRuns(ToolError):
     """All checkpoints that were found where a job saves are those of other runs, by their own logs."""
 
-    def __init__(self, message: str, silent_folder: Path | None, how: str = "which its log names") -> None:
+    def __init__(
+        self, message: str, folders: Collection[Path], silent_folder: Path | None, how: str = "which its log names"
+    ) -> None:
         super().__init__(message)
-        self.silent_folder, self.how = silent_folder, how
+        self.folders, self.silent_folder, self.how = tuple(folders), silent_folder, how
 
 
 def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str] = ()) -> Path | None:
@@ -397,18 +399,18 @@ def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str
     claims = run_claims(job, run_folders, texts)
     if walk.complete and run_folders <= claims.foreign:
         sentence = f"the checkpoints written since job {job.id} began are other runs', by their logs: in {_listed(run_folders)}"
-        raise OtherRuns(sentence, claims.silent_folder)
+        raise OtherRuns(sentence, run_folders, claims.silent_folder)
     task_folder = folder_of_task(job, run_folders)
     if task_folder is not None and task_folder not in claims.foreign and claims.own <= {task_folder}:
         if walk.complete and task_folder not in run_folders:
             sentence = f"the checkpoints written since job {job.id} began lie in those of other tasks: in {_listed(run_folders)}"
-            raise OtherRuns(sentence, task_folder, "by its name beside those of the other tasks")
+            raise OtherRuns(sentence, run_folders, task_folder, "by its name beside those of the other tasks")
         own = [folder for folder in own if _run_folder(folder) == task_folder]
         if own:
             return own[0]
     if walk.complete and not own and task_folder is None and ARRAY_TASK.fullmatch(job.id):
         sentence = f"the checkpoints written since job {job.id} began were written after it had ended: in {_listed(run_folders)}"
-        raise OtherRuns(sentence, None)
+        raise OtherRuns(sentence, run_folders, None)
     own = [folder for folder in own if _run_folder(folder) not in claims.foreign]
     runs -= claims.foreign
     if len(runs) > 1 or (claims.own and not runs & claims.own):

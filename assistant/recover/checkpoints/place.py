@@ -18,12 +18,14 @@ from pathlib import Path
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, LAST_NUMBER, PLAIN_FOLDER, Format, names_step, step_of_form
+from assistant.recover.checkpoints.named_saves import named_saves, numbered_saves
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
 from assistant.recover.checkpoints.save_options import SaveFolder, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell.folders import CLOCKS_APART, UNRESOLVED, normal
+from assistant.redact import head_of
 from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 from assistant.watch.progress import tells_of_save
 
@@ -276,7 +278,18 @@ def logged_places(job: Job, texts: Sequence[str]) -> list[Place]:
             if (path.parent, form) not in places and _is_numbered(path.name) and _is_written(path, job):
                 how = f"the job's log names {path.name} there, which was written while it ran"
                 places[path.parent, form] = Place(path.parent, how, sure=False, forms=frozenset((form.replace("[", "?"),)))
-    return list(places.values()) or list(_saved_places(job, work, texts))[:MOST_FORMS]
+    return list(places.values()) or list(_saved_places(job, work, texts))[:MOST_FORMS] or _named_places(job, texts)
+
+
+def _named_places(job: Job, texts: Sequence[str]) -> list[Place]:
+    """Return the folders of files that a log tells of as saved, and of whose names no rule knows a number that counts."""
+    how = "the job's log names {} there, which was written while it ran"
+    numbered = numbered_saves(job, texts).items()
+    places = [Place(folder, how.format(form), sure=False, forms=frozenset((form,))) for folder, form in numbered]
+    names: dict[Path, list[str]] = {}
+    for path in named_saves(job, texts):
+        names.setdefault(path.parent, []).append(path.name)
+    return places or [Place(top, how.format(files[0]), sure=False, forms=frozenset(files)) for top, files in names.items()]
 
 
 def _saved_places(job: Job, work: Path, texts: Sequence[str]) -> Iterator[Place]:
@@ -457,7 +470,7 @@ def saved_into(texts: Iterable[str], folder: str, missing: str) -> str:
         if _differ(missing_parts, parts):
             proof = text
         before = (text, parts)
-    return proof.strip()[:200]
+    return head_of(proof.strip(), 200)
 
 
 def _parts(path: str) -> list[str]:

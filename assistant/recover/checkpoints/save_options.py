@@ -313,6 +313,8 @@ _LIBRARIES = frozenset(
     "typer tyro loguru rich psutil prometheus_client einops sentencepiece tiktoken orjson uvloop httptools".split()
 )
 """Of which no call but those of SAVE_CALLS saves."""
+_NETWORK = frozenset("socket http urllib smtplib ftplib xmlrpc requests httpx aiohttp openai grpc".split())
+"""Modules by which a program that is no server may ask another machine to keep something."""
 _MOVES = frozenset("os.replace os.rename os.renames shutil.move".split())
 _STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
 """Modules by which a program keeps state without a call that tells of it."""
@@ -328,6 +330,7 @@ def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
         and not file_uses(program).saves
         and not _serves_with_state(program)
         and not _writes_what_it_continues(program)
+        and not _reaches_others(program)
     ]
 
 
@@ -338,6 +341,19 @@ def _writes_what_it_continues(program: JobProgram) -> bool:
     unreached = [call for source in program.sources for call in source.unreached if call.method in _WRITES_ROWS]
     writes = any(call not in logged for call in (*calls, *unreached)) or bool(_imported(program) & _STORES)
     return writes and any(_CONTINUES.search(source.text) for source in program.sources)
+
+
+def _reaches_others(program: JobProgram) -> bool:
+    """Tell whether a program imports what may keep something on another machine, or a library of which nothing is known."""
+    imported = _imported(program)
+    return bool(imported & _NETWORK) or not imported <= sys.stdlib_module_names | _LIBRARIES | _names_beside(program) | {""}
+
+
+def _names_beside(program: JobProgram) -> set[str]:
+    """Return the names of the modules and packages beside a program."""
+    return {PurePosixPath(module.path).stem for module in program.modules} | {
+        PurePosixPath(module.path).parent.name for module in program.modules
+    }
 
 
 def _serves_with_state(program: JobProgram) -> bool:
@@ -431,8 +447,5 @@ def _is_read_whole(program: JobProgram) -> bool:
         return False
     if file_uses(program).saves or _serves_with_state(program) or _writes_what_it_continues(program):
         return False
-    beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
-        PurePosixPath(module.path).parent.name for module in program.modules
-    }
     imported = _imported(program)
-    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside_names | {""}
+    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | _names_beside(program) | {""}

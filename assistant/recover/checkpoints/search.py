@@ -16,6 +16,7 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
+from assistant.recover.checkpoints.named_saves import with_places
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, Walk, new_checkpoints, own_folder
 from assistant.recover.checkpoints.ownership import histories_of, own_checkpoints
 from assistant.recover.checkpoints.place import (
@@ -42,6 +43,7 @@ from assistant.recover.checkpoints.search_outcome import (
     with_piece_work,
 )
 from assistant.recover.checkpoints.secured import folder_of
+from assistant.recover.checkpoints.written_files import named_save, unexplained_files
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.resume.pinned_folder import JOB_ID, as_another_job, moved_folder
 from assistant.recover.resume.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
@@ -54,8 +56,7 @@ PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 NAMED_S = 15.0
 """How long folders that a log names are looked through, one after another."""
-MOST_PLACES = 12
-MOST_PROCESS_PLACES = 6
+MOST_PLACES, MOST_PROCESS_PLACES, MOST_FILES_NAMED = 12, 6, 3
 
 
 def search_checkpoints(
@@ -82,18 +83,43 @@ def search_checkpoints(
     """
     texts = list(log_texts)
     search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock, claimed=claimed))
+    search = _held_against_files(job, search, clock=clock, claimed=claimed)
     if search.inventory is None:
         return search
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
     own = own_checkpoints(search.inventory, job, texts, saves, histories)
     if not own.doubt:
-        ends = save_ends(own.inventory, job, texts, search.programs)
         with reading_as(job.account):
-            return replace(search, inventory=with_save_ends(own.inventory, ends, now=now, live=not job.state.ended))
+            placed = with_places(own.inventory, job, texts, now=now)
+            ends = save_ends(placed, job, texts, search.programs)
+            return replace(search, inventory=with_save_ends(placed, ends, now=now, live=not job.state.ended))
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
     settle = "somebody who knows the run names the one to go on from; a folder for each run settles it for good"
     unsorted = (search.place, search.inventory) if search.place is not None else None
     return replace(search, state=SaveState.UNKNOWN, inventory=None, place=None, note=note, settle=settle, unsorted=unsorted)
+
+
+def _held_against_files(
+    job: Job, search: CheckpointSearch, *, clock: Callable[[], float], claimed: Callable[[Path], bool]
+) -> CheckpointSearch:
+    """Return a search that says "never saved" as one that does not know where the job wrote files that may be its state."""
+    if search.state is not SaveState.NEVER_SAVED or search.pieces or search.stateless:
+        return search
+    files = [
+        file
+        for file in unexplained_files(job, search.programs, clock, claimed=claimed)
+        if not any(file.path.is_relative_to(folder) for folder in search.foreign_folders)
+        and not _is_of_sibling(job, search.programs, file.path.parent)
+    ]
+    if not files:
+        return search
+    names = ", ".join(file.words(job.work_dir) for file in files[:MOST_FILES_NAMED])
+    more = f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else ""
+    note = f"whether job {job.id} saved is not known: while it ran it wrote {names}{more}, over which a first start may write"
+    settle = f"somebody who knows the program says whether that may be lost: if so, submit it in {job.work_dir} as the first time"
+    return replace(
+        search, state=SaveState.UNKNOWN, inventory=None, place=None, note=note, settle=f"{settle}; else {_settling(job)}"
+    )
 
 
 def _search(
@@ -196,7 +222,8 @@ def _search(
         with reading_as(job.account):
             proof = never_saved_beside(foreign_runs, job, texts, clock)
         if proof:
-            return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(places_read))
+            search = CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(places_read))
+            return replace(search, foreign_folders=foreign_runs.folders)
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     with reading_as(job.account):
@@ -419,7 +446,7 @@ def _without(
     if save_words:
         save_words = save_words.strip()[:160]
         return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({save_words!r}), and " + (
-            unreadable or "no checkpoint was found"
+            unreadable or named_save(job, save_words) or "no checkpoint was found"
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"

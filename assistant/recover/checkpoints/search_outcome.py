@@ -66,6 +66,8 @@ class CheckpointSearch:
     """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
     pieces: str = ""
     """With NEVER_SAVED: the line by which its script is proven to pass over finished pieces, so that it does what is missing."""
+    foreign_folders: tuple[Path, ...] = ()
+    """Folders that other runs wrote into while it ran."""
     unsorted: tuple[Place, Inventory] | None = None
     """With UNKNOWN, of a folder of several runs: where it is and all that it holds, whosever it is."""
 

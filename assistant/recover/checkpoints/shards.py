@@ -217,6 +217,9 @@ WRITTEN_LAST = (
 BUNDLED = (Format.TENSORFLOW, Format.SAVES, Format.EPOCHS, Format.PLAIN)
 """Formats of which TensorFlow may have written the files."""
 UNTOLD = "its step neither by its name nor inside"
+EPOCH_ALONE = "only its epoch, beside others that tell their step"
+NO_STEP = (UNTOLD, EPOCH_ALONE)
+"""How the only problem of a file ends that may be whole, and of which nobody knows which step it is."""
 MOST_PARTS = 100_000
 """Ranks or layers of one checkpoint: a name that counts further is not believed."""
 
@@ -391,8 +394,7 @@ def _ranks_of_one_step(entry: Entry) -> list[str]:
     gaps = _gaps(ranks) if len(ranks) > 1 else []
     problems = [f"files of rank {named([str(gap) for gap in gaps])} are missing"] if gaps else []
     if entry.step == UNKNOWN_STEP and step_in_name(entry.path.name) != UNKNOWN_STEP:
-        counted = "only its epoch, beside others that tell their step" if entry.format is Format.EPOCHS else ""
-        problems.append(f"tells {counted or UNTOLD}")
+        problems.append(f"tells {EPOCH_ALONE if entry.format is Format.EPOCHS else UNTOLD}")
     return problems
 
 
@@ -472,4 +474,5 @@ CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
     Format.EPOCHS: _ranks_of_one_step,
     Format.TENSORFLOW: _ranks_of_one_step,
     Format.SAVES: _ranks_of_one_step,
+    Format.PLACED: _ranks_of_one_step,
 }

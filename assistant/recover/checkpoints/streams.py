@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from assistant.errors import InputError, UnreadableFile
+from assistant.redact import head_of
 from assistant.untrusted import open_regular, read_start, status_of
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -154,11 +155,11 @@ def stream_verdict(file: io.FileIO, name: str, most_bytes: int) -> StreamVerdict
     except (zlib.error, lzma.LZMAError, EOFError, ValueError) as error:
         if "emory" in str(error):
             return StreamVerdict(unread=f"is a {name} stream that takes too much memory to be read")
-        return StreamVerdict(f"is damaged: its {name} stream says {str(error)[:120]!r}")
+        return StreamVerdict(f"is damaged: its {name} stream says {head_of(str(error), 120)!r}")
     except OSError as error:
         if error.errno is not None:
             raise
-        return StreamVerdict(f"is damaged: its {name} stream says {str(error)[:120]!r}")  # as bz2 calls it
+        return StreamVerdict(f"is damaged: its {name} stream says {head_of(str(error), 120)!r}")  # as bz2 calls it
 
 
 class _StreamRead(NamedTuple):

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from assistant.content.reading import build, read_toml, shipped
 from assistant.ports import Reply
 from assistant.recover.collective.planner import Limits, Outcome, Result, World
+from assistant.redact import head_of
 from assistant.untrusted import parse_json
 
 ROUND_S = 2.0
@@ -303,7 +304,7 @@ def report_of(reply: Reply) -> Report:
     if ended := ended_by(reply):
         return Report(reply.node, True, False, ended)
     status = reply.status or 0
-    last = (reply.err.strip().splitlines() or ["it printed no report"])[-1][:200]
+    last = head_of((reply.err.strip().splitlines() or ["it printed no report"])[-1], 200)
     reason = "the program cannot run there" if status in CANNOT_RUN else f"the program ended with status {status}"
     return Report(reply.node, False, False, f"{reason}: {last}")
 
@@ -436,7 +437,7 @@ def report_of_table(reply: Reply, *, program: str = PROGRAM) -> Report:
         return Report(reply.node, _NO_MEMORY not in trouble, False, trouble)
     table = _table(reply.out)
     if table is None:
-        last = (reply.err.strip().splitlines() or ["no table"])[-1][:200]
+        last = head_of((reply.err.strip().splitlines() or ["no table"])[-1], 200)
         return Report(reply.node, False, False, f"{program} printed no result (status {reply.status}): {last}")
     checks = [value for row in table.rows for name in ("#wrong", "error") for value in row.get(name, ()) if value != "N/A"]
     wrong = sum(_figure(value) for value in checks)

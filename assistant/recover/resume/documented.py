@@ -29,6 +29,7 @@ from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.means import OwnerCommand
 from assistant.recover.resume.script_variable import is_harmless
 from assistant.recover.shell.folders import listed_folder
+from assistant.redact import head_of
 from assistant.schedulers.slurm_spec import exports_plainly
 from assistant.untrusted import LOOK_S, reading_as, within
 
@@ -87,7 +88,7 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
     variables: list[str] = []
     for name, text in texts.items():
         for number, line, about in _telling_lines(name, text):
-            lines.append(f"{name}:{number} says: {line[:LONGEST_LINE]}{_warning(line, targets)}")
+            lines.append(f"{name}:{number} says: {head_of(line, LONGEST_LINE)}{_warning(line, targets)}")
             variables += _assignments(job, folder, line, read) if about else []
     lines = list(dict.fromkeys(lines))[:MOST_LINES]
     return DocumentedWay("; ".join(lines), tuple(dict.fromkeys(variables)))
@@ -152,7 +153,7 @@ def _warning(line: str, targets: Mapping[str, Sequence[str]]) -> str:
     """Return which commands of the targets that a line names remove something or write over it; empty where none is seen to."""
     names = [match["name"] for match in MAKES.finditer(line)] or re.findall(r"^the target ([\w-]+)", line)
     harmful = {name: next((command for command in targets.get(name, ()) if REMOVES.search(command)), "") for name in names}
-    words = ", ".join(f"`make {name}` runs `{command[:80]}`" for name, command in harmful.items() if command)
+    words = ", ".join(f"`make {name}` runs `{head_of(command, 80)}`" for name, command in harmful.items() if command)
     return f" ({words}: look before it is run)" if words else ""
 
 

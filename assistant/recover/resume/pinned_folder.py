@@ -30,6 +30,7 @@ from assistant.recover.resume.script_variable import NEVER_SET, usage_line
 from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.shell.words import matching_bracket
 from assistant.recover.source.settings import OF_LAUNCHERS, variables_in_source
+from assistant.redact import head_of
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
@@ -218,7 +219,7 @@ class AnotherStart:
         """Return the line of the script that makes a word anew, for people; empty where it is the job's id alone."""
         mark = MARKED.search(word)
         text = self._reader.texts[int(mark[1])] if mark else None
-        return f"line {text.number} of its script: {text.line[:160]}" if text is not None else ""
+        return f"line {text.number} of its script: {head_of(text.line, 160)}" if text is not None else ""
 
     def _in_path(self, word: str, folder: Path) -> OldText | None:
         option, equals, value = word.rpartition("=")

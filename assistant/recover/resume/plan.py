@@ -54,6 +54,10 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
+REMOVED_FIRST = "its script removes"
+"""How a refusal begins where a start would take the checkpoints away before anything is loaded."""
+
+
 def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint | None, *, moves: str = "") -> ResumePlan:
     """Return what is needed before a job may be started again.
 
@@ -75,10 +79,10 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         )
     lost = next((path for path in way.removed if _covers(path, checkpoint.path)), None)
     if lost is not None and not way.tried:
-        out = f"its script removes {lost} when it starts, and {checkpoint.path.name} lies there"
+        out = f"{REMOVED_FIRST} {lost} when it starts, and {checkpoint.path.name} lies there"
         if (dead_end := _dead_end(way, checkpoint)) is not None:
             return ResumePlan(f"{out}: move it away before any start; {dead_end}")
-        return ResumePlan(f"{out}: take that line out, or {SETTLE}")
+        return ResumePlan(f"{out}: take that line out; where it does not run on a restart, {SETTLE}")
     if is_secured(checkpoint.path):
         if not _is_given_path(way):
             return ResumePlan(_out_of_sight(way, checkpoint))
@@ -94,6 +98,10 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
     match way.means:
         case ResumeMeans.ARGUMENT if way.bound and way.bound != str(checkpoint.path):
             return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {checkpoint.path} was chosen; {SETTLE}")
+        case ResumeMeans.ARGUMENT if inventory is not None and (later := inventory.later_untold(checkpoint)):
+            return ResumePlan(
+                f"{way.sentence}; but {later} was written later than {checkpoint.path.name} and tells no step; {SETTLE}"
+            )
         case ResumeMeans.ARGUMENT:
             if "{step}" in way.path and not leads_to(way.path, checkpoint.step, str(checkpoint.path)):
                 loaded = way.path.replace("{step}", str(checkpoint.step))
@@ -145,6 +153,8 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         return foreign_problem
     if way.prefix or way.ending:
         return _prefixed(way, inventory, checkpoint)
+    if inventory is not None and checkpoint.path in inventory.placed_by:
+        return ResumePlan(f"{way.sentence}: whether that is {checkpoint.path.name}, which tells no step, is not known; {SETTLE}")
     unknown_step = _untold(inventory, checkpoint)
     if unknown_step is not None:
         return ResumePlan(f"{unknown_step} tells no step, and this script may load it instead of {checkpoint.path.name}; {SETTLE}")
@@ -195,10 +205,11 @@ def _dead_end(way: ResumeWay, checkpoint: Checkpoint) -> str | None:
 
 def _settled_by(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
-    by_hand = _filled_for_people(way.hint, checkpoint)
-    seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
+    seems = f"it seems to go on with {hint}, which is not proven" if (hint := _filled_for_people(way.hint, checkpoint)) else ""
     warning = _switch_warning(way, folder, checkpoint)
-    return "; ".join(part for part in (seems, way.usage, _documented(way, checkpoint), warning, SETTLE) if part)
+    later = folder.later_untold(checkpoint) if folder is not None else ""
+    doubts = (f"{later} was written later and tells no step" if later else "", warning)
+    return "; ".join(part for part in (seems, way.usage, _documented(way, checkpoint), *doubts, SETTLE) if part)
 
 
 def _documented(way: ResumeWay, checkpoint: Checkpoint) -> str:
@@ -401,7 +412,7 @@ def _newer(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) 
     )
 
 
-FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO, Format.TENSORFLOW, Format.SAVES)
+FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.PLACED, Format.NEMO, Format.TENSORFLOW, Format.SAVES)
 """Formats of programs whose own rule chooses among files of any name."""
 
 
@@ -409,9 +420,8 @@ def _untold(inventory: Inventory | None, checkpoint: Checkpoint) -> Path | None:
     """Return a file that is written again at each save and of which nobody knows the step: where a script loads it is not known."""
     if inventory is None or checkpoint.format not in FREE_FORM:
         return None
-    entries_elsewhere = [
-        entry for entry in inventory.entries if entry.path != checkpoint.path and not entry.temporary and entry.step == UNKNOWN_STEP
-    ]
+    rest_entries = [entry for entry in inventory.entries if entry.path != checkpoint.path and not entry.temporary]
+    entries_elsewhere = [entry for entry in rest_entries if entry.step == UNKNOWN_STEP or entry.path in inventory.placed_by]
     refused = {entry_judged.path for entry_judged in inventory.checkpoints if not entry_judged.healthy}
     return next(
         (

@@ -18,7 +18,7 @@ from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
-from assistant.recover.job_program import JobProgram
+from assistant.recover.job_program import JobProgram, script_removals
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume.argument import OWN_VARIABLES, argued_way, by_setting, is_handed_on
 from assistant.recover.resume.config import config_way
@@ -118,19 +118,19 @@ def resume_way(
     if way is not None and not directives.resume and stages is None:
         # of a restart of ours: the script was given the variable with the argument
         own = argued_way(job, _unaided(code, programs, None), programs, program_way)
-        way = replace(own, removed=_all_removed(programs)) if own.argument else way if is_handed_on(job, programs) else None
+        way = replace(own, removed=_all_removed(job, programs)) if own.argument else way if is_handed_on(job, programs) else None
     if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
     if stages is not None:
         stage = stages.stages[stages.resumed if stages.resumed is not None else -1]
         return replace(
             way or _unaided(code, stage.programs, None),
-            removed=_all_removed(programs),
+            removed=_all_removed(job, programs),
             repeats=_repeats(code, [one for one in stages.stages if one is not stage]),
         )
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
-    way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
+    way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(job, programs))
     way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
     way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
     way = with_script_arguments(job, way, programs)
@@ -162,8 +162,9 @@ def _given(template: str, code: str, programs: Sequence[JobProgram]) -> ResumeWa
     return ResumeWay(ResumeMeans.ARGUMENT, f"${variable.group()}") if variable is not None else None
 
 
-def _all_removed(programs: Sequence[JobProgram]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for program in programs for path in (*program.removed, *removed_by(program))))
+def _all_removed(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    paths = [path for program in programs for path in (*program.removed, *removed_by(program))]
+    return tuple(dict.fromkeys([*paths, *script_removals(job, programs)]))
 
 
 def stage_way(code: str, stage: Stage) -> ResumeWay:

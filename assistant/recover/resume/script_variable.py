@@ -22,6 +22,7 @@ from assistant.recover.resume.number import NUMBERED
 from assistant.recover.shell.folders import FolderEntry, FolderView, file_test, listed_folder
 from assistant.recover.source.quantities import is_measure
 from assistant.recover.source.settings import OF_LAUNCHERS, variables_in_source
+from assistant.redact import head_of
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
 GOES_ON = re.compile(
@@ -257,7 +258,7 @@ class VariableScript:
         mention = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(map(re.escape, sorted(names)))})\b")
         inside = (match[0] for text in self.texts() for match in SUBSTITUTION.finditer(text))
         if (inner := next((text for text in inside if mention.search(text)), "")) != "":
-            return f"it is used in {inner[:60]}, whose output only a run can tell"
+            return f"it is used in {head_of(inner, 60)}, whose output only a run can tell"
         for launch in launches:
             base = PurePosixPath(launch.words[0]).name
             trapped = base == "trap" and mention.search(" ".join(launch.words))
@@ -290,7 +291,7 @@ class VariableScript:
             exported = re.match(r"\s*export\s(?!.*\s-n\b)", own) is not None and not re.match(r"\s*export\s+-n", own)
             for match in alone.finditer(own):
                 if not exported or own[match.end() : match.end() + 1] in ("=", "+", "["):
-                    return f"`{line.strip()[:60]}` may take it away or give it another value"
+                    return f"`{head_of(line.strip(), 60)}` may take it away or give it another value"
         return ""
 
     def truths(self, name: str) -> Iterator[str]:
@@ -345,7 +346,7 @@ def usage_line(script: str) -> str:
     for number, (before, line) in enumerate(zip(("", *lines), lines, strict=False), 1):
         around = f"{before if before.startswith('#') and not before.startswith('#SBATCH') else ''} {line}"
         if USAGE.match(line[:2000]) and TELLS_OF_RESUMING.search(around[:4000]):
-            return f"line {number} of its script says: {line.lstrip('# ')[:LONGEST_USAGE]}"
+            return f"line {number} of its script says: {head_of(line.lstrip('# '), LONGEST_USAGE)}"
     return ""
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
+from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.argument import argued_way, saves
 from assistant.recover.resume.documented import DocumentedWay, documented_way, owner_commands
@@ -36,6 +36,7 @@ from assistant.recover.resume.script_variable import (
     is_harmless,
     usage_line,
 )
+from assistant.recover.script_removals import removed_by_command
 from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.source.load_calls import LOADS
 from assistant.recover.source.load_proof import file_name, imports, megatron, proof_of_load, torchtitan

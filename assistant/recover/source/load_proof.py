@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.checkpoints.files import EPOCH_KEYS, STEP_KEYS
+from assistant.recover.checkpoints.inner_counts import EPOCH_KEYS, STEP_KEYS
 from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram

@@ -230,6 +230,8 @@ class Removal(NamedTuple):
     """Path of the file in which the line stands."""
     line: int
     """1-based."""
+    condition: str = ""
+    """The test on which it depends, where the text does not tell whether it holds."""
 
 
 def removed_by(program: JobProgram) -> Iterator[str]:
@@ -244,7 +246,7 @@ def removals_of(program: JobProgram) -> Iterator[Removal]:
             node = removal.keywords.get("path") or (removal.positional[0] if removal.positional else None)
             value = source.value(node)
             for path in _outside(program, value if isinstance(value, str) else ""):
-                yield Removal(path, source.path, removal.line)
+                yield Removal(path, source.path, removal.line, _condition(removal))
     uses = file_uses(program)
     training = training_functions(program)
     yield from _removed_by_name(program, uses, training)
@@ -259,7 +261,7 @@ def removals_of(program: JobProgram) -> Iterator[Removal]:
             continue
         for pattern in listed_patterns(uses, caller):
             for path in _outside(program, pattern):
-                yield Removal(path, caller.source.path, caller.node.lineno)
+                yield Removal(path, caller.source.path, caller.node.lineno, _condition(call))
 
 
 def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[Removal]:
@@ -275,7 +277,23 @@ def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[s
         node = caller.node.func.value if first is None and isinstance(caller.node.func, ast.Attribute) else first
         for text in sorted(uses.reader.texts(caller.source, node, caller.scope)):
             for path in _outside(program, text):
-                yield Removal(path, caller.source.path, caller.node.lineno)
+                condition = _condition(source_call(caller.source, caller.node))
+                yield Removal(path, caller.source.path, caller.node.lineno, condition)
+
+
+def _condition(call: SourceCall | None) -> str:
+    tests = [test for test in call.conditions if not _asks_presence(test)] if call is not None else []
+    test = ast.unparse(tests[-1]) if tests else ""
+    return test if len(test) <= _LONGEST_TEST else f"{test[:_LONGEST_TEST]}…"
+
+
+def _asks_presence(test: ast.expr) -> bool:
+    """Tell whether a test only asks whether something lies there, as before each removal of it."""
+    calls = [node for node in ast.walk(test) if isinstance(node, ast.Call)]
+    return bool(calls) and all(PRESENT.fullmatch(dotted(call.func).rpartition(".")[2]) for call in calls)
+
+
+_LONGEST_TEST = 80
 
 
 def _outside(program: JobProgram, path: str) -> Iterator[str]:
@@ -395,6 +413,10 @@ def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:
     return node is listing or (isinstance(node, ast.Name) and node.id in names)
 
 
+COUNTS, COPIES = frozenset(("len", "any", "bool")), frozenset(("list", "tuple", "set", "sorted"))
+"""Functions of a listing that choose none of it, and those that hand on all of it."""
+
+
 def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether a listing may look for the checkpoint to begin at.
 
@@ -412,11 +434,17 @@ def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall
 
 
 def _is_only_counted(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a listing is handed to `len` as it is, which chooses none of it."""
+    """Tell whether a listing only says how many there are, or whether there is any (`any(out.iterdir())`): it chooses none."""
     tree = syntax_tree(source.text) if source.parsed else ast.Module([], [])
-    counts = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func) == "len" and node.args)
-    counted = (node.args[0] for node in counts if isinstance(node.args[0], ast.Call) and node.args[0].lineno == call.line)
-    return any(dotted(node.func) == call.name for node in counted)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or dotted(node.func) not in COUNTS or not node.args:
+            continue
+        listing = node.args[0]
+        while isinstance(listing, ast.Call) and dotted(listing.func) in COPIES and listing.args:
+            listing = listing.args[0]
+        if isinstance(listing, ast.Call) and listing.lineno == call.line and dotted(listing.func) == call.name:
+            return True
+    return False
 
 
 def _finds_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:

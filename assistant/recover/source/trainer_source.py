@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,6 +20,7 @@ MOST_SOURCE_BYTES = 2 << 20
 MOST_NODES = 400_000
 MOST_DEPTH = 12
 """Expressions inside one another that are followed to their value."""
+_PATH_CALLS = frozenset("os.path.join path.join osp.join Path pathlib.Path str os.path.abspath os.path.expanduser".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +140,7 @@ class TrainerSource:
     def _call_value(self, node: ast.Call, depth: int) -> Any:
         name = dotted(node.func)
         values = [self.value(arg, depth + 1) for arg in node.args]
-        if name in (
-            "os.path.join",
-            "path.join",
-            "osp.join",
-            "Path",
-            "pathlib.Path",
-            "str",
-            "os.path.abspath",
-            "os.path.expanduser",
-        ):
+        if name in _PATH_CALLS:
             path_known = bool(values) and isinstance(values[0], str)
             return (
                 str(PurePosixPath(*(value if isinstance(value, str) else UNRESOLVED for value in values)))
@@ -427,6 +420,10 @@ def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         if source.is_main and ast.dump(test) in OF_MAIN:
             return True
+        if isinstance(test.ops[0], ast.In | ast.NotIn):
+            return _listed(source, test.left, test.ops[0], test.comparators[0])
+        if source.is_main and ast.unparse(test.left) == "len(sys.argv)":
+            return _counted_words(source, test.ops[0], source.value(test.comparators[0]))
         return _compared(source.value(test.left), test.ops[0], source.value(test.comparators[0]))
     if isinstance(test, ast.Call) and dotted(test.func) == "getattr" and len(test.args) >= 2:
         name = source.value(test.args[1])
@@ -434,6 +431,16 @@ def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
     else:
         value = source.value(test)
     return None if value is UNKNOWN or (isinstance(value, str) and UNRESOLVED in value) else bool(value)
+
+
+def _counted_words(source: TrainerSource, sign: ast.cmpop, count: Any) -> bool | None:
+    """Return how `len(sys.argv)` compares with a number; None where a word of the command line is not known."""
+    if type(sign) not in _ORDERS or not isinstance(count, int) or any(UNRESOLVED in word for word in source.arguments):
+        return None
+    return bool(_ORDERS[type(sign)](len(source.arguments) + 1, count))
+
+
+_ORDERS = {ast.Gt: gt, ast.GtE: ge, ast.Lt: lt, ast.LtE: le, ast.Eq: eq, ast.NotEq: ne}
 
 
 def _compared(first_operand: Any, sign: ast.cmpop, right: Any) -> bool | None:
@@ -444,6 +451,36 @@ def _compared(first_operand: Any, sign: ast.cmpop, right: Any) -> bool | None:
     if isinstance(sign, ast.IsNot | ast.NotEq):
         return bool(first_operand != right)
     return None
+
+
+def _listed(source: TrainerSource, operand: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool | None:
+    """Return whether a value is one of those that a test lists, as `resume in ("True", "latest")`; None where one is not known."""
+    value = _value_before(source, operand)
+    items = [source.value(item) for item in right.elts] if isinstance(right, ast.Tuple | ast.List | ast.Set) else None
+    if source.is_main and ast.unparse(right) in ("sys.argv", "sys.argv[1:]"):
+        items = list(source.arguments)
+    if items is None or value is UNKNOWN:
+        return None
+    answers = [_compared(value, ast.Eq(), item) for item in items]
+    if True not in answers and None in answers:
+        return None
+    return (True in answers) is isinstance(sign, ast.In)
+
+
+def _value_before(source: TrainerSource, node: ast.expr) -> Any:
+    """Return the value that a name of a function was given before a test of it that no loop repeats, else the value of all."""
+    if not isinstance(node, ast.Name):
+        return source.value(node)
+    functions = [function for same_name in source.functions.values() for function in same_name]
+    around = [function for function in functions if function.lineno <= node.lineno <= (function.end_lineno or function.lineno)]
+    if not around or node.id in source.rebound:
+        return source.value(node)
+    inner = max(around, key=lambda function: function.lineno)
+    loops = (item for item in ast.walk(inner) if isinstance(item, ast.For | ast.While))
+    if any(loop.lineno <= node.lineno <= (loop.end_lineno or loop.lineno) for loop in loops):
+        return source.value(node)
+    bound = [value for value in source.names.get(node.id, []) if inner.lineno < value.lineno < node.lineno]
+    return source.value(bound[0]) if len(bound) == 1 else source.value(node)
 
 
 def dotted(node: ast.expr) -> str:

@@ -11,7 +11,7 @@ writes down what is asked. munge cannot be reached. Its last line of output is `
 """
 
 # What a newer Python would write does not run on the nodes' 3.6, and its output is its answer.
-# ruff: noqa: B904, PTH101, PTH102, PTH103, PTH106, PTH108, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH123, T201, UP006, UP031, UP035, UP045
+# ruff: noqa: B904, PTH101, PTH102, PTH103, PTH106, PTH108, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, T201, UP006, UP031, UP035, UP045
 
 import base64
 import ctypes
@@ -46,6 +46,7 @@ NO_FILES = frozenset(
     "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs mqueue pstore bpf configfs autofs efivarfs".split()
 )
 MOST_ROOTS = 64
+MOST_NAMED = 8
 MOST_WATCHED = 2000
 MOST_ENTRIES = 4000
 MOST_OUTPUT = 96 * 1024
@@ -152,6 +153,31 @@ def roots_of(needed: Sequence[str], optional: Sequence[str]) -> Dict[str, bool]:
     return dict(sorted(roots.items(), key=lambda item: item[0].count("/"))[:MOST_ROOTS])
 
 
+def writable_folders(job_paths: Sequence[str], overlaid: Sequence[str]) -> List[str]:
+    """Return the folders that stand on the way to paths which a job names, and in which it may write, outer ones first.
+
+    Of each path that is the last folder that stands, and the one around it: a job makes a folder of its own number beside others.
+
+    Args:
+        job_paths: Absolute paths.
+        overlaid: Folders that are overlaid in any case.
+    """
+    folders = set()
+    points = dict(mounts())
+    tops = [os.path.realpath(path) for path in overlaid]
+    for path in job_paths:
+        folder = os.path.realpath(path)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        for place in (folder, os.path.dirname(folder)):
+            point = max((point for point in points if point == "/" or place == point or place.startswith(point + "/")), key=len)
+            inside = any(place == top or place.startswith(top.rstrip("/") + "/") for top in tops)
+            if place != "/" and not inside and points[point] not in NO_FILES and os.access(place, os.W_OK | os.X_OK):
+                folders.add(place)
+    outer = [place for place in folders if not any(place.startswith(top + "/") for top in folders)]
+    return sorted(outer)[:MOST_NAMED]
+
+
 class Layer:
     """An overlay over a folder: what was there, and what was written since."""
 
@@ -221,7 +247,8 @@ def build(request: Request, base: str) -> List[Layer]:
     hosts = base + "/hosts"
     with open(hosts, "w") as file:
         file.write("127.0.0.1 localhost %s %s\n" % (socket.gethostname(), " ".join(request["nodes"])))
-    roots = roots_of(request["needed"], [path for path in ("/tmp", "/var/tmp", request["home"]) if os.path.isdir(path)])
+    optional = [path for path in ("/tmp", "/var/tmp", request["home"]) if os.path.isdir(path)]
+    roots = roots_of(request["needed"], optional + writable_folders(request.get("named", []), request["needed"] + optional))
     layers = [Layer(root, base, number) for number, root in enumerate(roots)]
     tools = layers_tool_folder(layers)
     launchers = {}  # type: Dict[str, int]

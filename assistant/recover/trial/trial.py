@@ -32,22 +32,13 @@ from assistant.recover.loaded import LoadedCheckpoint, LoadVerdict, compare_load
 from assistant.recover.resume.means import OwnerCommand, ResumeMeans, ResumeWay, ScriptArguments
 from assistant.recover.resume.script_arguments import submission_arguments
 from assistant.recover.source.settings import is_of_submitit
+from assistant.redact import head_of, tail_of
 from assistant.untrusted import parse_json
 
 __all__ = [
-    "TrialAnswer",
-    "TrialVerdict",
-    "TrialWay",
-    "judge_trial",
-    "longest_s",
-    "proven_trial",
-    "removed_besides",
-    "spec_digest",
-    "trial_answer",
-    "trial_command",
-    "trial_for",
-    "trials_of",
-]
+    "TrialAnswer", "TrialVerdict", "TrialWay", "judge_trial", "longest_s", "proven_trial", "removed_besides", "spec_digest",
+    "trial_answer", "trial_command", "trial_for", "trials_of",
+]  # fmt: skip
 
 MARK = "NIGHTSHIFT-TRIAL "
 JOB_ID = 67_043_327
@@ -56,10 +47,8 @@ MOST_TRIALS = 3
 LAUNCHERS = ("srun", "mpirun", "mpiexec", "torchrun")
 """Programs in whose place one lies that starts the ranks in the sandbox."""
 MOST_RANKS = 16
-MEMORY_BYTES = 4 << 30
-"""Of each overlay: what the script saves lies in memory."""
-MOST_REQUEST = 100_000
-"""Bytes of the request: Linux takes 128 KiB for one argument."""
+MEMORY_BYTES = 4 << 30  # of each overlay: what the script saves lies in memory
+MOST_REQUEST = 100_000  # bytes: Linux takes 128 KiB for one argument
 MARGIN_S = 30
 LONGEST_S = 900
 LONGER = 3
@@ -141,6 +130,12 @@ class TrialAnswer:
     """Those of `changed` that were there and are no more."""
     cpu_seconds: float = 0.0
     """Processor time of all its processes, as far as the node showed it."""
+
+
+REFUSES = re.compile(
+    r"already exists?\b|not empty|non-?empty|--?(?:overwrite|resume|force|restart|continue)[\w-]*|\brefus", re.IGNORECASE
+)
+"""Last words of a program that does not begin beside what an earlier start of it left: it says the same to a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +247,7 @@ def trial_command(
     hidden: Sequence[Path],
     seconds: int,
     written: Mapping[str, str] | None = None,
+    job_paths: Sequence[str] = (),
     python: Sequence[str] = ("python3",),
 ) -> list[str]:
     """Return the words that start a script in the sandbox on a node.
@@ -264,6 +260,7 @@ def trial_command(
         hidden: Checkpoints that must not be loaded: they are not there in the sandbox.
         seconds: How long the script may run; longer only while it is at its start and works, up to `longest_s`.
         written: Texts that stand in files of the sandbox alone, by their paths: a tracker, the copy of a configuration.
+        job_paths: Other folders that the job names, from `named_folders`: where its owner may write, the sandbox lets it seem so.
         python: The words that start Python on the nodes.
 
     Raises:
@@ -281,6 +278,7 @@ def trial_command(
         "nodes": list(job.nodes),
         "needed": list(dict.fromkeys((work_dir, str(folder)))),
         "watched": [str(folder)],
+        "named": list(job_paths),
         "hidden": [str(path) for path in hidden],
         "written": dict(written or {}),
         "seconds": seconds,
@@ -331,28 +329,26 @@ def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int:
-    values = pattern.findall(words)
-    return int(values[-1]) if values else 0
+    return int(values[-1]) if (values := pattern.findall(words)) else 0
 
 
 def trial_answer(reply: Reply) -> TrialAnswer:
     """Return what the sandbox saw, from what the node answered; what cannot be read is a problem."""
     line = next((line for line in reversed(reply.out.splitlines()) if line.startswith(MARK)), "")
     if not line:
-        return TrialAnswer(reply.err.strip()[-300:] or "the node gave no answer")
+        return TrialAnswer(tail_of(reply.err.strip(), 300) or "the node gave no answer")
     try:
         value = parse_json(line.removeprefix(MARK))
     except (MalformedContent, ValueError) as error:
         return TrialAnswer(f"the answer of the node cannot be read: {error}")
     if not isinstance(value, Mapping) or value.get("status") != "ran":
-        return TrialAnswer(str(value.get("why", ""))[:300] if isinstance(value, Mapping) else "the answer is no object")
+        return TrialAnswer(head_of(str(value.get("why", "")), 300) if isinstance(value, Mapping) else "the answer is no object")
     changes = [item for item in _list(value.get("changed")) if isinstance(item, Mapping)]
     logs = value.get("logs")
     texts = [value.get("output"), *(logs.values() if isinstance(logs, Mapping) else ())]
-    exit_code = value.get("exit")
     return TrialAnswer(
         "",
-        exit_code if isinstance(exit_code, int) else None,
+        code if isinstance(code := value.get("exit"), int) else None,
         float(value["seconds"]) if isinstance(value.get("seconds"), int | float) else 0.0,
         tuple(str(path) for path in _list(value.get("opened"))),
         tuple(str(item.get("path")) for item in changes if item.get("was") is None),
@@ -400,10 +396,15 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
         return TrialVerdict(
             False, f"it was cut off after {answer.seconds:.0f} s{working} and {NEVER_BEGAN}, {NOT_KNOWN}", cut_off=True
         )
-    if not began and answer.exit_code:
-        return TrialVerdict(False, f"it ended before it read a checkpoint or logged a step{_end(answer)}")
     if not read:
-        return TrialVerdict(False, f"it {outcome} and read no file of {checkpoint.path.name}{_end(answer)}")
+        nothing = not began and bool(answer.exit_code)
+        words = (
+            "it ended before it read a checkpoint or logged a step"
+            if nothing
+            else f"it {outcome} and read no file of {checkpoint.path.name}"
+        )
+        end = _end(answer)
+        return TrialVerdict(False, f"{words}{end}", refuted=bool(answer.exit_code) and REFUSES.search(end) is not None)
     saved = _first_save(answer, checkpoint, inventory)
     steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
     gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
@@ -496,4 +497,4 @@ def _end(answer: TrialAnswer) -> str:
     lines = [line.strip() for line in answer.texts[0].splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.match(line) and not LAUNCHER_ERROR.search(line)]
     line = next(reversed(errors or lines), "")
-    return f"; it ended with {answer.exit_code}: {line[:200]!r}" if line else f"; it ended with {answer.exit_code}"
+    return f"; it ended with {answer.exit_code}: {head_of(line, 200)!r}" if line else f"; it ended with {answer.exit_code}"

@@ -4,7 +4,7 @@ Imports nothing of Nightshift. PyTorch and NumPy are needed only for states that
 
 Read `checkpointer` first (the class that training loops use), then `saving` (one save after the other) with `arrays`, `tensors` and
 `torch_state` (how a state is laid out, copied and loaded), `protocol` and `writer` (who persists it), `persist` and
-`files` (what lies on the disk), and `ranks` (what all ranks agree on, the checkpoint to load among it).
+`files` (what lies on the disk), `ranks` (what all ranks agree on) and `loading` (the newest checkpoint that is whole).
 """
 
 from assistant.training.checkpoints.checkpointer import AsyncCheckpointer
@@ -18,7 +18,7 @@ from assistant.training.checkpoints.files import (
     SaveFailed,
     UnsupportedState,
 )
-from assistant.training.checkpoints.ranks import Loaded, Refusal
+from assistant.training.checkpoints.loading import Loaded, Refusal
 
 __all__ = [
     "AsyncCheckpointer",

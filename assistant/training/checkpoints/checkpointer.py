@@ -15,8 +15,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from assistant.training.checkpoints.files import CheckpointError, best
+from assistant.training.checkpoints.loading import Loaded, load_newest
 from assistant.training.checkpoints.protocol import Setup
-from assistant.training.checkpoints.ranks import Loaded, load_newest, ranks_of
+from assistant.training.checkpoints.ranks import ranks_of
 from assistant.training.checkpoints.saving import SaveCounters, Saver
 from assistant.training.checkpoints.writer import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat

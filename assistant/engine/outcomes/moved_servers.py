@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.display import shorten
 from assistant.engine.evidence.ended_servers import end_of_server, log_of_server, served_address, server_of, short_host
@@ -25,7 +25,7 @@ from assistant.recover.identity import RESTARTS
 from assistant.watch.hang import tells_of_service
 
 if TYPE_CHECKING:
-    from assistant.engine.engine import Engine
+    from assistant.engine.ports import EnginePort
 
 __all__ = ["MovedServer", "ServerState", "listening_address", "moved_server", "server_behind"]
 
@@ -79,7 +79,7 @@ class MovedServer:
         return f"{place} was served by job {server.id} ({server.name}) of {server.user}{self.end}; {self.action}"
 
 
-def moved_server(engine: Engine, client: Job, old_address: Address) -> MovedServer | None:
+def moved_server(engine: EnginePort, client: Job, old_address: Address) -> MovedServer | None:
     """Return the server that a job asks at an address where it has ended; None where none, or more than one, is proven.
 
     Args:
@@ -93,8 +93,9 @@ def moved_server(engine: Engine, client: Job, old_address: Address) -> MovedServ
         nodes = {}
     now = engine.clock.now()
     server = server_of(engine.watcher.jobs, client, old_address.host, old_address.port, nodes, until=client.ended or now)
-    if server is None:
-        return _requeued_server(engine, client, old_address)
+    requeued = _requeued_server(engine, client, old_address)
+    if server is None or (requeued is not None and server.ended is not None and requeued.ended > server.ended):
+        return requeued.moved if requeued is not None else None
     end = end_of_server(server, client.ended or now, nodes)
     incidents = engine.store.incidents(job=server.id)
     incident = max(incidents, key=lambda entry: entry.id, default=None)
@@ -135,7 +136,15 @@ def _standing(moved: MovedServer) -> MovedServer:
     return replace(moved, state=ServerState.SERVES, action=action, address=address)
 
 
-def _requeued_server(engine: Engine, client: Job, old_address: Address) -> MovedServer | None:
+class RequeuedServer(NamedTuple):
+    """A server that the scheduler queued again under its own id."""
+
+    moved: MovedServer
+    ended: datetime
+    """When its earlier attempt did."""
+
+
+def _requeued_server(engine: EnginePort, client: Job, old_address: Address) -> RequeuedServer | None:
     """Return the server that the scheduler queued again under its own id since a client began, when its node went away.
 
     Where it ran before stands in the record of the requeue. That it is a server says its log: of the old attempt where that is
@@ -151,7 +160,8 @@ def _requeued_server(engine: Engine, client: Job, old_address: Address) -> Moved
             for evidence in engine.store.evidence(incident.id)
             if evidence.source == REQUEUE and evidence.facts.get("ended")
         ]
-        if not facts or (client.started is not None and datetime.fromisoformat(str(facts[-1]["ended"])) < client.started):
+        ended = datetime.fromisoformat(str(facts[-1]["ended"])) if facts else None
+        if ended is None or (client.started is not None and ended < client.started):
             continue
         ran_on, cause = tuple(map(str, facts[-1].get(RAN_ON, ()))), facts[-1].get("cause")
         if not any(short_host(node) == short_host(old_address.host) for node in ran_on):
@@ -159,11 +169,12 @@ def _requeued_server(engine: Engine, client: Job, old_address: Address) -> Moved
         lines = log_of_server(job)
         if served_address(lines, old_address.host, old_address.port, ran_on) or listening_address(lines, job.nodes) is not None:
             end = f" on {', '.join(ran_on[:4])}, which was queued again under its own id by {cause}"
-            candidates.append(MovedServer(old_address, job, end, ServerState.ABANDONED, f"it is still job {job.id}", job))
-    return _standing(candidates[0]) if len(candidates) == 1 else None
+            moved = MovedServer(old_address, job, end, ServerState.ABANDONED, f"it is still job {job.id}", job)
+            candidates.append(RequeuedServer(moved, ended))
+    return RequeuedServer(_standing(candidates[0].moved), candidates[0].ended) if len(candidates) == 1 else None
 
 
-def server_behind(engine: Engine, client: Job, service: str) -> MovedServer | None:
+def server_behind(engine: EnginePort, client: Job, service: str) -> MovedServer | None:
     """Return the server of `HOST:PORT` that a job lost; None where none is proven, and for any other name of a service."""
     host, colon, port = service.rpartition(":")
     return moved_server(engine, client, Address(host, port, service)) if colon and port.isdecimal() else None
@@ -204,7 +215,7 @@ def _only(addresses: Sequence[Address], nodes: Sequence[str]) -> Address | None:
     return (by_name or list(addresses))[0]
 
 
-def _successor(engine: Engine, server: Job, incidents: Sequence[Incident]) -> tuple[Job | None, str]:
+def _successor(engine: EnginePort, server: Job, incidents: Sequence[Incident]) -> tuple[Job | None, str]:
     """Return the job that took the place of a server, and how; None where there is none, or more than one may be it."""
     calls = [call for incident in incidents for call in engine.store.calls(incident.id) if call.tool in RESTARTS]
     for call in sorted(calls, key=lambda entry: entry.id, reverse=True):
@@ -225,7 +236,7 @@ def _successor(engine: Engine, server: Job, incidents: Sequence[Incident]) -> tu
     return (later[0], "its owner has started") if len(later) == 1 else (None, "")
 
 
-def _job(engine: Engine, number: str) -> Job | None:
+def _job(engine: EnginePort, number: str) -> Job | None:
     try:
         return engine.scheduler.job(number)
     except NightshiftError:
