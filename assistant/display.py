@@ -1,13 +1,15 @@
 r"""Escape text that others wrote, once, for the place where it is shown: one function for each destination.
 
 Job names, comments, node reasons, owners, folders, log lines, exception texts, file names, answers of models are untrusted. Inside
-Nightshift they stay as they are; the door that shows them calls the function of its destination, and no other code cleans text:
+Nightshift they stay as they are; what shows them calls the function of its destination, and no other code cleans text:
 
     line, block        a terminal, Rich Text, Textual Content (both without markup), a log: control characters, bidirectional and
                        invisible ones become visible escapes (`\x1b`, `\u202e`), nothing disappears
     unambiguous        a line on which somebody decides: letters that only look like ASCII become escapes as well
-    json_text          JSON for programs: valid, pure, and nothing lost
+    json_text          JSON for programs: valid and pure, and visible escapes in place of what steers or hides text
     markdown, markdown_code, markdown_fence, markdown_tamed    reports, exports
+    html_text          text or an attribute of an HTML page, SVG in it included
+    csv_cell           a value of a CSV file that a spreadsheet opens: no formula
     notice_line        a line for Slack, Teams, Discord, mail: no mention, no link text, no fence
     prompt_data        a block for a language model
     shell_words        a command that a person copies
@@ -22,6 +24,7 @@ Pure. All functions are linear in the length of the text, and leave printable AS
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -30,11 +33,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assistant.redact import redact, redact_value
+from assistant.redact import head_of, redact, redact_value
 
 __all__ = [
     "block",
+    "csv_cell",
     "file_stem",
+    "html_text",
     "json_text",
     "line",
     "markdown",
@@ -65,6 +70,8 @@ _PICTURE = "\u2190-\u2bff\U0001f000-\U0001faff"
 _IN_BLOCK = re.compile(f"[{_INVISIBLE}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
 _IN_LINE = re.compile(f"[\t\n{_INVISIBLE}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
 _IN_JSON = re.compile(f"[{_INVISIBLE}]")
+_STEERING = re.compile(f"(?![\ud800-\udfff])[{_INVISIBLE}]")
+r"""Without the surrogates, by which bytes of a file's name stand that are no UTF-8."""
 _IS_PICTURE = re.compile(f"[{_PICTURE}]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 _SEQUENCE = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)")
@@ -79,7 +86,7 @@ def line(text: object, most: int | None = None) -> str:
         most: Characters that are left; of a longer text the beginning and `…`.
     """
     escaped = _IN_LINE.sub(_escape, redact(str(text)))
-    return escaped if most is None else shorten(escaped, most)
+    return escaped if most is None else _shortened(escaped, most)
 
 
 def block(text: object) -> str:
@@ -92,7 +99,12 @@ def block(text: object) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Return text of at most `most` characters (at least 1), with `…` at its end when something was cut off."""
+    """Return text of at most `most` characters (at least 1), with `…` at its end when something was cut off, and no half secret."""
+    return text if len(text) <= most else head_of(text, max(most - 1, 0), "…")
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return what was redacted before, cut."""
     return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
 
 
@@ -159,7 +171,7 @@ def unambiguous(text: object, most: int | None = None) -> str:
     escaped = line(text)
     if not escaped.isascii():
         escaped = _without_false_signs("".join(_word(part) for part in _SEPARATE.split(escaped)))
-    return escaped if most is None else shorten(escaped, most)
+    return escaped if most is None else _shortened(escaped, most)
 
 
 _BLANKS = "\u2800\U0001d159"
@@ -221,19 +233,30 @@ def _escaped(sign: str) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    r"""Return JSON of a value on one line (with `indent` on several): NaN and infinity are null, hidden characters `\u` escapes.
+    r"""Return JSON of a value on one line (with `indent` on several): NaN and infinity are null.
 
-    Loading it gives the value again, less its secrets, without the characters themselves standing in a terminal or a log.
+    Loading it gives the value again, less its secrets, and with visible escapes (`\x1b`, `\u202e`) for what steers, reorders or
+    hides text: who prints a field of it is as safe as who reads the terminal. Newlines and tabs stay, and so do bytes that were no
+    UTF-8, which stand in JSON as `\udc80`: a file of such a name can still be opened.
 
     Raises:
         TypeError: The value holds something that JSON cannot say.
     """
-    plain = redact_value(value)
+    plain = _visible(redact_value(value))
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
     except ValueError:
         text = json.dumps(_finite(plain), ensure_ascii=False, indent=indent)
     return _IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1].replace("\x7f", "\\u007f"), text)
+
+
+def _visible(value: Any) -> Any:
+    """Return a JSON value whose texts hold no character that acts on a terminal or deceives the eye."""
+    if isinstance(value, str):
+        return _STEERING.sub(_escape, value)
+    if isinstance(value, Mapping):
+        return {_visible(key): _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _finite(value: Any) -> Any:
@@ -287,6 +310,19 @@ def markdown_tamed(text: object) -> str:
     return _TAG.sub("&lt;", block(text).replace("![", "\\!["))
 
 
+def html_text(text: object, most: int | None = None) -> str:
+    """Return a line that HTML shows as it is, as text or as the value of an attribute in quotes."""
+    return html.escape(line(text, most), quote=True)
+
+
+_FORMULA = re.compile(r"^(?=\s*[=+\-@\t\r])(?!\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\s*$)")
+
+
+def csv_cell(text: object) -> str:
+    """Return a line that no spreadsheet takes for a formula: before one stands `'`. Numbers stay as they are."""
+    return _FORMULA.sub("'", line(text))
+
+
 _MENTION = re.compile(r"<(?=[!@#/:a-zA-Z])|(?<!\w)@(?=\w)|\](?=\()|\|(?=\|)")
 _FENCE = re.compile(r"`{3,}|~{3,}")
 
@@ -295,7 +331,7 @@ def notice_line(text: object, most: int | None = None) -> str:
     """Return a line that no chat service takes for a mention, a link, a spoiler or a fence, nor mail for a header."""
     escaped = _MENTION.sub(lambda match: f"{match.group()} ", line(text))
     escaped = _FENCE.sub(lambda match: "'" * len(match.group()), escaped)
-    return escaped if most is None else shorten(escaped, most)
+    return escaped if most is None else _shortened(escaped, most)
 
 
 _DATA = re.compile(r"<(/?)(\s*data\b)", re.IGNORECASE)
@@ -328,3 +364,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 def file_stem(text: object, most: int = 80) -> str:
     """Return a part of a file's name: ASCII letters, digits, `._-`; never empty, hidden, an option or a way out of the folder."""
     return _UNSAFE.sub("_", str(text)).lstrip(".-")[:most] or "_"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in the largest unit that keeps it above two: `90 s`, `45 min`, `20 h`, `3 d`."""
+    for unit, size, end in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < end * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"

@@ -155,6 +155,15 @@ class ControllerLog(Protocol):
         ...
 
 
+@runtime_checkable
+class MeasuresMemory(Protocol):
+    """A scheduler whose accounting knows how much host memory the processes of an ended job held."""
+
+    def peak_memory_bytes(self, job_id: str) -> int | None:
+        """Return the most that one step of a job held, as far as it was sampled; None where that is not kept."""
+        ...
+
+
 class Failure(StrEnum):
     """Why a node was not reached; none of these says that the node is unhealthy."""
 

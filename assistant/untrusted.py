@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from assistant.accounts import Account, account_of, as_account, may_read
+from assistant.accounts import NOBODY, Account, account_of, as_account, may_read, uid_of
 from assistant.errors import InputError, MalformedContent, OwnerDenied, Unavailable, UnreadableFile
 
 METADATA_BYTES = 16 << 20
@@ -60,6 +60,7 @@ _MOST_KEY_PARTS = 1000
 _KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_MOST_KEY_PARTS}}}")
 _owner: contextvars.ContextVar[Account | None] = contextvars.ContextVar("owner", default=None)
+_subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default="")
 Result = TypeVar("Result")
 
 
@@ -89,11 +90,27 @@ def reading_as(account: str) -> Iterator[None]:
     Args:
         account: Name of the job's owner; empty: our own rights. A name that this machine does not know has the rights of `nobody`.
     """
-    token = _owner.set(account_of(account))
+    token, subject_token = _owner.set(account_of(account)), _subject.set(account)
     try:
         yield
     finally:
         _owner.reset(token)
+        _subject.reset(subject_token)
+
+
+def foreign_owner(uid: int, *, folder: Path) -> str:
+    """Return whose file lies among those of a job's owner, for people; empty for the owner's own, root's, or where nobody knows.
+
+    Args:
+        uid: Of the file; negative: not known.
+        folder: Where it lies: where a file server maps all accounts to `nobody`, that is nobody's as well.
+    """
+    owner = uid_of(_subject.get())
+    if owner is None or uid < 0 or uid in (owner, 0):
+        return ""
+    if uid == NOBODY and status_of(folder).st_uid == NOBODY:
+        return ""
+    return f"uid {uid}, and the job's owner is uid {owner}"
 
 
 def open_regular(path: Path | str) -> io.FileIO:

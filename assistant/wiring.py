@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +19,6 @@ from assistant.engine.dry_runs import PipelineAnswers
 from assistant.engine.outages import OutageLimits, Outages
 from assistant.engine.outcomes.living_jobs import NodeLook, PaceNodeLook
 from assistant.engine.report import mask_for
-from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.overall_state import longest_gap
@@ -42,7 +42,7 @@ def open_store(settings: Settings, clock: Clock | None = None) -> Store:
     Raises:
         StoreError: It cannot be opened; the message says why and what to do.
     """
-    close_state_folder(settings.state_folder)
+    close_state_folder(settings.state_folder, settings.store)
     return Store(settings.store, clock or SystemClock(), busy_timeout_s=settings.busy_timeout_s)
 
 
@@ -73,7 +73,7 @@ def build(
     """
     clock = clock or SystemClock()
     store = store or open_store(settings, clock)
-    scheduler = scheduler or _scheduler(settings, clock)
+    scheduler = scheduler or scheduler_of(settings, clock)
     transport = transport or transport_of(settings)
     if isinstance(scheduler, RecallsProcesses):
         scheduler.recall_processes = store.process_report
@@ -221,16 +221,16 @@ class Agent(Protocol):
         ...
 
 
-def _scheduler(settings: Settings, clock: Clock) -> Scheduler:
-    if settings.scheduler == "local":
-        from assistant.schedulers.local import LocalScheduler
+def scheduler_of(settings: Settings, clock: Clock) -> Scheduler:
+    """Return the scheduler that the settings name: what `open_scheduler` of the module of that name returns.
 
-        return LocalScheduler(local_folder(settings), clock)
-    if settings.scheduler == "slurm":
-        from assistant.schedulers.slurm import SlurmScheduler
-
-        return SlurmScheduler(settings.slurm, clock)
-    raise ConfigError(f'scheduler = "{settings.scheduler}" lives in memory only, for tests and dry runs; known here: local, slurm')
+    Raises:
+        ConfigError: They name one that lives in memory only.
+    """
+    # the settings take no name but that of a module there
+    module = importlib.import_module(f"assistant.schedulers.{settings.scheduler}")
+    opened: Scheduler = module.open_scheduler(settings, clock)
+    return opened
 
 
 def local_folder(settings: Settings) -> Path:

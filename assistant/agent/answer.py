@@ -15,7 +15,7 @@ from typing import Any
 
 from assistant.display import block, line, prompt_data, removed, shorten, unambiguous
 from assistant.errors import InputError
-from assistant.redact import redact
+from assistant.redact import head_of, redact, tail_of
 
 
 class AnswerKind(StrEnum):
@@ -105,7 +105,7 @@ class Answer:
 
 def _short(value: Any) -> str:
     text = ",".join(str(element) for element in value) if isinstance(value, (list, tuple)) else str(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return shorten(text, 60)
 
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -188,9 +188,10 @@ def cut_text(text: str, most: int, *, end: bool = False) -> str:
     if len(text) <= most:
         return text
     if end:
-        tail = text[-most:].split("\n", 1)[-1]
+        tail = tail_of(text, most).split("\n", 1)[-1]
         return f"[{len(text) - len(tail):,} characters before]\n{tail}"
-    head = text[:most].rsplit("\n", 1)[0] if "\n" in text[:most] else text[:most]
+    head = head_of(text, most)
+    head = head.rsplit("\n", 1)[0] if "\n" in head else head
     return f"{head}\n[{len(text) - len(head):,} more characters]"
 
 

@@ -19,7 +19,7 @@ from assistant.agent.words import NameInventory, Names
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.gate import Gate
-from assistant.redact import redact, redact_value
+from assistant.redact import head_of, redact, redact_value
 
 MOST_VALUE = 400_000
 """Characters of one text that a source keeps."""
@@ -135,7 +135,7 @@ def made_harmless(value: Any) -> Any:
 
 def _harmless(value: Any) -> Any:
     if isinstance(value, str):
-        return harmless(value[:MOST_VALUE])
+        return harmless(head_of(value, MOST_VALUE))
     if isinstance(value, Mapping):
         return {line(key): line(redact(item)) if _is_name(key, item) else _harmless(item) for key, item in value.items()}
     return [_harmless(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.agent.answer import AnswerSource, as_data, harmless, one_line
 from assistant.errors import NightshiftError
 from assistant.ports import Described
+from assistant.redact import head_of
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -243,7 +244,7 @@ def check_answer(text: str, evidence: AnswerEvidence) -> CheckedAnswer:
         parts.append(f"{sentence} {MARK}" if faults else sentence)
         cites |= not faults and bool(_CITED.search(sentence))
         stands |= not faults and any(sign.isalnum() for sign in _CITED.sub("", sentence))
-        wrong += [f"{fault} in: {sentence.strip()[:160]}" for fault in faults[:2]]
+        wrong += [f"{fault} in: {head_of(sentence.strip(), 160)}" for fault in faults[:2]]
         if match:
             parts.append(match.group())
             position = match.end()

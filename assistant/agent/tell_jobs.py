@@ -23,6 +23,7 @@ from assistant.agent.evidence_times import own_lines
 from assistant.content.reasons import reasons
 from assistant.nodeset import fold
 from assistant.records import JobState
+from assistant.redact import redact_lines, tail_of
 
 MOST_ROWS = 20
 """Rows of a list; the rest is counted."""
@@ -327,7 +328,11 @@ def show_log(turn: QuestionTurn) -> Iterator[str]:
     lines = text.splitlines()
     yield f"The last {len(lines)} lines of the log of job {turn.request.job} [{source.number}]:"
     # the end of it is what was asked for, so a long one is cut at its beginning
-    yield _block("\n".join(one_line(line, 400) for line in lines)[-CHARACTERS * 4 :]) if lines else "  (nothing yet)"
+    yield (
+        _block(tail_of("\n".join(one_line(line, 400) for line in redact_lines(lines)), CHARACTERS * 4))
+        if lines
+        else "  (nothing yet)"
+    )
 
 
 def log_errors(turn: QuestionTurn) -> Iterator[str]:

@@ -30,6 +30,7 @@ from assistant.errors import Denied, ToolError, UsageError
 from assistant.nodeset import expand
 from assistant.policy import Mode
 from assistant.records import Risk
+from assistant.redact import head_of, tail_of
 from assistant.tooling import Argument, Tool, found
 
 NODES = ("node", "nodes", "exclude", "blamed")
@@ -126,7 +127,17 @@ def _paths(value: Any) -> Sequence[str]:
 
 PROPOSES = "propose_"
 KEPT_BACK = frozenset(
-    {"wait_storage", "wait_unwritten", "probe_cause", "files_changed", "file_writers", "host_compared", "installed_files"}
+    {
+        "wait_storage",
+        "wait_unwritten",
+        "wait_unlocked",
+        "lock_holders",
+        "probe_cause",
+        "files_changed",
+        "file_writers",
+        "host_compared",
+        "installed_files",
+    }
     | {"space_holders", "host_memory", "former_program"}
     | {"tell_owner", "escalate", "diagnose_gpus", "live_run"}
 )
@@ -217,7 +228,7 @@ class Toolbox:
                 source = self._propose(offer, arguments) if offer.proposes else self._look(offer, arguments)
             except (Denied, UsageError, ToolError) as error:
                 # a refusal is kept as a source, so that the answer may speak of it
-                source = AnswerSource(self.turn.number, offer.name, dict(arguments), None, str(error)[:400])
+                source = AnswerSource(self.turn.number, offer.name, dict(arguments), None, head_of(str(error), 400))
                 self.turn.sources.append(source)
             self._first[key] = source
             self.origins.learn(source)
@@ -410,7 +421,7 @@ def _cut(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
         if length < len(text):
             over -= len(text) - length
             # its end closes the data and says how to read all of it; of a log it is what matters
-            head, end = text[: max(length - END_KEPT, 100)], text[-END_KEPT:]
+            head, end = head_of(text, max(length - END_KEPT, 100)), tail_of(text, END_KEPT)
             short = f"{head}\n[cut to make room: {len(text) - len(head) - len(end):,} characters]\n{end}"
             trimmed[place] = trimmed[place].model_copy(update={"content": short})
     return trimmed

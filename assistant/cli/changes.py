@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Json, Limit, Yes, app, examples, invocation_of, user
+from assistant.cli.context import Json, Limit, Yes, app, examples, invocation_of
 from assistant.cli.output import (
     Exit,
     age,
@@ -23,6 +23,7 @@ from assistant.cli.output import (
     print_pairs,
     print_record,
     print_table,
+    user,
 )
 from assistant.display import unambiguous
 from assistant.errors import ChangesStopped, Denied, Parked, Unavailable, UsageError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.records import Call
     from assistant.store import Approval, Store
+    from assistant.store.standing_decisions import Lately
 
 
 _VERDICTS = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
@@ -301,19 +303,38 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
     period, terms = last_period(invocation.store), invocation.in_force.policy.breaker
     lately = count_lately(invocation.store, period.until if period is not None else None)
     is_open = period is not None and period.until is None
-    counted = {name: (getattr(lately, name), getattr(terms, name)) for name in lately.__dataclass_fields__}
+    opens_at = {name: getattr(terms, name) for name in terms.__dataclass_fields__}
+    rows = [(name.replace("_", " "), _breaker_row(lately, name, most)) for name, most in opens_at.items()]
     if as_json:
         from assistant.tooling import to_json
 
-        print_json({"open": is_open, "last": to_json(period), "last_hour": to_json(lately), "opens_at": to_json(terms)})
+        last_hour = {name: _breaker_count(lately, name, most) for name, most in opens_at.items()}
+        by_user = {"failed_actions": dict(lately.failed_actions), "refused_actions": dict(lately.refused_actions)}
+        opening = {"last_hour": last_hour, "by_user": by_user, "opens_at": to_json(terms)}
+        print_json({"open": is_open, "last": to_json(period), **opening})
         return
     answer = "no, it never was"
     if period is not None and period.until is not None:
         answer = f"no; last from {local(period.since)} to {local(period.until)}: {period.why}"
     elif period is not None:
         answer = f"yes, since {local(period.since)}, by {period.by}: {period.why}"
-    rows = [(name.replace("_", " "), f"{count} of {most or 'any number'}") for name, (count, most) in counted.items()]
     print_pairs([("open", answer), *rows, ("to go on", "nightshift breaker reset" if is_open else "")])
+
+
+def _breaker_count(lately: Lately, name: str, most: int | None) -> int:
+    from assistant.gate.stops import breaker_count
+
+    counts = getattr(lately, name)
+    total = counts if isinstance(counts, int) else sum(counts.values())
+    return breaker_count(lately, name, most) if most is not None else total
+
+
+def _breaker_row(lately: Lately, name: str, most: int | None) -> str:
+    """Return how many of one kind count for the breaker, and of which user not all do."""
+    counts = getattr(lately, name)
+    users = [f"{user} {number}" for user, number in sorted(counts.items()) if user] if not isinstance(counts, int) else []
+    note = f" (by the jobs of one user a third of that at most; now {', '.join(users)})" if users and most is not None else ""
+    return f"{_breaker_count(lately, name, most)} of {most or 'any number'}{note}"
 
 
 @breaker_app.command("reset", epilog=examples("nightshift breaker reset", 'nightshift breaker reset --why "power is back"'))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from assistant.cli.context import Json, app, examples, invocation_of, user
-from assistant.cli.output import Exit, age, local, now, print_json, print_line, print_pairs, print_record, print_table, span
+from assistant.cli.context import Json, app, examples, invocation_of
+from assistant.cli.output import Exit, age, local, now, print_json, print_line, print_pairs, print_record, print_table, user
+from assistant.display import span
 from assistant.errors import InputError, NightshiftError, ToolError
 from assistant.untrusted import reading_as
 

@@ -65,7 +65,8 @@ def _value(settings: Settings, key: str) -> Any:
 def check_config(context: typer.Context, as_json: Json = False) -> None:
     """Check the settings, the policy and all content.
 
-    Prints the policy's digest, its files and what the site's file changes. Exit code 2 and the place when something is wrong.
+    Prints the policy's digest, its files, what the site's file changes, and names in it that match nothing of the cluster now. Exit
+    code 2 and the place when something is wrong.
     """
     from assistant.content.devices import xids
     from assistant.content.playbooks import playbooks
@@ -77,6 +78,7 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
     invocation = invocation_of(context)
     loaded = invocation.loaded
     site = loaded.settings.content
+    notes = _folder_notes(invocation)
     standing = invocation.in_force.look()
     if standing.problem:
         raise ContentError(f"no policy is in force, and every change is refused: {standing.problem}")
@@ -87,8 +89,10 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
         "playbooks": len(playbooks(site)),
     }
     files = [str(path) for path in loaded.files]
+    notes += _name_notes(invocation, standing)
     if as_json:
-        print_json({"ok": True, "files": files, "mode": standing.mode, "policy": _policy_facts(standing), "content": counts})
+        facts = {"mode": standing.mode, "policy": _policy_facts(standing), "content": counts, "notes": notes}
+        print_json({"ok": True, "files": files, **facts})
         return
     print_line(f"settings: right ({', '.join(files) or 'no file, defaults only'})")
     print_line(
@@ -97,6 +101,37 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
     for line in standing.overlay:
         print_line(f"  {line}")
     print_line(f"content: right ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+    for note in notes:
+        print_line(f"note: {note}")
+
+
+def _folder_notes(invocation: Invocation) -> list[str]:
+    """Return that the state folder is open to others, which the next command with a store mends.
+
+    Raises:
+        ConfigError: It is not one that Nightshift may use.
+    """
+    from assistant.private_files import check_state_folder
+
+    note = check_state_folder(invocation.settings.state_folder, invocation.settings.store)
+    return [note] if note else []
+
+
+def _name_notes(invocation: Invocation, standing: PolicyStanding) -> list[str]:
+    """Return the names in the policy that match nothing of the cluster now, or why that cannot be said."""
+    if standing.problem or not standing.policy.names_exactly:
+        return []
+    from assistant.ports import SystemClock
+    from assistant.wiring import local_folder, scheduler_of
+
+    settings = invocation.settings
+    if settings.scheduler == "local" and not local_folder(settings).exists():
+        return []  # to look would make a cluster
+    try:
+        scheduler = scheduler_of(settings, SystemClock())
+        return standing.policy.unmatched(scheduler.nodes(), scheduler.jobs())
+    except NightshiftError as error:
+        return [f"whether the names in the policy match the cluster is not known: {error}"]
 
 
 def _policy_facts(standing: PolicyStanding) -> dict[str, Any]:
@@ -121,17 +156,20 @@ def show_policy(
 ) -> None:
     """Show which policy is in force.
 
-    Its digest, its files, what the site's file changes, and its kill switches. A site's policy whose file vanished is missing, and
-    every change is refused; --shipped accepts the shipped policy in its place, from now on. Exit code 3 while none is in force.
+    Its digest, its files, what the site's file changes, its kill switches, and names in it that match nothing of the cluster now. A
+    site's policy whose file vanished is missing, and every change is refused; --shipped accepts the shipped one in its place, for
+    good. Exit code 3 while none is in force.
     """
     from assistant.cli.output import Exit, print_pairs
 
     invocation = invocation_of(context)
     if shipped:
         _give_up(invocation, why)
+    notes = _folder_notes(invocation)
     standing = invocation.in_force.look()
+    notes += _name_notes(invocation, standing)
     if as_json:
-        print_json(_policy_facts(standing))
+        print_json({**_policy_facts(standing), "notes": notes})
     else:
         print_pairs(
             [
@@ -141,6 +179,7 @@ def show_policy(
                 ("files", "\n".join(map(str, standing.files))),
                 ("changes", "\n".join(standing.overlay)),
                 ("kill switches", "\n".join(map(str, standing.policy.kill_switch))),
+                ("notes", "\n".join(notes)),
             ]
         )
     if standing.problem:
@@ -148,7 +187,7 @@ def show_policy(
 
 
 def _give_up(invocation: Invocation, why: str) -> None:
-    from assistant.cli.context import user
+    from assistant.cli.output import user
     from assistant.errors import UsageError
     from assistant.policy import site_policy_file
 

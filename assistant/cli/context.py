@@ -113,7 +113,7 @@ class Invocation:
         from assistant.private_files import close_state_folder
         from assistant.store import Store
 
-        close_state_folder(self.settings.state_folder)
+        close_state_folder(self.settings.state_folder, self.settings.store)
         opened = Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
         self.at_end.append(opened.close)
         return opened
@@ -155,17 +155,6 @@ class Invocation:
         """Narrate on stderr, unless --quiet."""
         if not self.quiet:
             narrate(text)
-
-
-def user() -> str:
-    """Return who runs the command, for `by` of calls and approvals."""
-    import getpass
-    import os
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid{os.getuid()}"
 
 
 def invocation_of(context: typer.Context) -> Invocation:

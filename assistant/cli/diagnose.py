@@ -7,7 +7,7 @@ nothing is missing. `logs` shows the end of a log, the part of it that is not ro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, user
-from assistant.cli.output import Exit, narrate, print_block, print_json, print_line, print_pairs, print_table
+from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of
+from assistant.cli.output import Exit, narrate, print_block, print_json, print_line, print_pairs, print_table, user
 from assistant.errors import InputError, StoreError, ToolError, Unavailable
-from assistant.redact import redact
+from assistant.redact import head_of, redact
 from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _recalled(recall: Recall) -> str:
 
 def _cited(citation: Citation) -> str:
     text = redact(citation.text.strip())  # before it is cut: half a secret is not known for what it is any more
-    return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"
+    return f"{citation.file}:{citation.line}: {head_of(text, LINE_ROOM, '…')}"
 
 
 def learned_knowledge(invocation: Invocation, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
@@ -323,8 +323,13 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Print the end of a log, of progress bars only their last state."""
-    for line in deque(_lines(log_of(context, target)), maxlen=lines):
-        _print(line, numbers, as_json)
+    from assistant.logs.lines import Line
+    from assistant.redact import line_texts
+    from assistant.redact.cuts import NEIGHBOURS
+
+    read = {line.number: line.text for line in deque(_lines(log_of(context, target)), maxlen=lines + NEIGHBOURS)}
+    for number, text in line_texts(list(read)[-lines:], read.get).items():
+        _print(Line(number, text), numbers, as_json)
 
 
 @logs_app.command(
@@ -377,7 +382,7 @@ def compress(
         return
     from assistant.logs.compress import compress as compressed
     from assistant.logs.scan import scan_log
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     path = log_of(context, target)
     patterns = load_patterns(invocation_of(context).site)
@@ -450,10 +455,21 @@ def _lines(path: str) -> Iterator[Line]:
 
 def _matching(path: str, ends: Ends) -> Iterator[Line]:
     """Yield each line that matches once."""
-    from assistant.logs.lines import strip_ansi
+    from assistant.logs.lines import Line, strip_ansi
     from assistant.logs.tail import matched_lines
+    from assistant.redact import line_texts
 
     number = 1
     for block in map(strip_ansi, _blocks(path)):
-        yield from matched_lines(block, ends, number)
+        matched = list(matched_lines(block, ends, number))
+        rows = block.split(b"\n") if matched else []
+        # less what only the lines beside them tell to be a secret
+        texts = line_texts([line.number for line in matched], partial(_text_of, rows, number))
+        yield from (Line(line.number, texts.get(line.number, line.text)) for line in matched)
         number += block.count(b"\n")
+
+
+def _text_of(rows: Sequence[bytes], first: int, number: int) -> str | None:
+    from assistant.logs.lines import clean
+
+    return clean(rows[number - first]) if first <= number < first + len(rows) else None

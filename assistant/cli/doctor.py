@@ -80,6 +80,16 @@ def _settings(invocation: Invocation) -> Iterator[DoctorFinding]:
     yield DoctorFinding("settings", DoctorHealth.OK, ", ".join([*files, *variables]) or "defaults only")
 
 
+def _state_folder(invocation: Invocation) -> Iterator[DoctorFinding]:
+    from assistant.private_files import check_state_folder
+
+    folder = invocation.settings.state_folder
+    if note := check_state_folder(folder, invocation.settings.store):
+        yield DoctorFinding("state folder", DoctorHealth.WARN, note, f"see what others left there: ls -la {folder}")
+    else:
+        yield DoctorFinding("state folder", DoctorHealth.OK, str(folder))
+
+
 def _policy(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.gate.stops import kill_switch_note, missing_folders, stopped_by
     from assistant.policy import load_policy, short_digest
@@ -115,7 +125,7 @@ def _content(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     counts = {
         "reasons": len(reasons(invocation.site)),
@@ -236,15 +246,16 @@ def _scheduler(invocation: Invocation) -> Iterator[DoctorFinding]:
     scheduler = invocation.engine().scheduler
     nodes, jobs = scheduler.nodes(), scheduler.jobs()
     yield DoctorFinding("scheduler", DoctorHealth.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
-    for line in invocation.in_force.look().policy.unmatched(nodes):
-        yield DoctorFinding("policy", DoctorHealth.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
+    for line in invocation.in_force.look().policy.unmatched(nodes, jobs):
+        todo = "compare with `nightshift nodes` and `nightshift jobs`: case and leading zeros count"
+        yield DoctorFinding("policy", DoctorHealth.WARN, line, todo)
 
 
 def _slurm(invocation: Invocation) -> Iterator[DoctorFinding]:
     if invocation.settings.scheduler != "slurm":
         return
     from assistant.schedulers.slurm import SlurmScheduler
-    from assistant.schedulers.slurm_run import check
+    from assistant.schedulers.slurm_rights import check
 
     scheduler = invocation.engine().scheduler
     if isinstance(scheduler, SlurmScheduler):
@@ -276,8 +287,7 @@ def _example_policy(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _watch(invocation: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.daemon.delivery import urls_of
-    from assistant.daemon.pass_reports import services_of
+    from assistant.daemon.delivery import services_of, urls_of
 
     settings = invocation.settings
     sinks = ", ".join(services_of(settings))
@@ -296,6 +306,7 @@ CHECKS: dict[str, Check] = {
     "python": _python,
     "hyperscan": _hyperscan,
     "settings": _settings,
+    "state folder": _state_folder,
     "policy": _policy,
     "content": _content,
     "ranker": _ranker,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Json, Limit, app, examples, incident_ids, incident_subject, invocation_of, user
+from assistant.cli.context import Json, Limit, app, examples, incident_ids, incident_subject, invocation_of
 from assistant.cli.output import (
     age,
     local,
@@ -20,6 +20,7 @@ from assistant.cli.output import (
     print_record,
     print_table,
     since,
+    user,
 )
 
 if TYPE_CHECKING:

@@ -199,8 +199,7 @@ def check_job(
 
 
 def _of_script(invocation: Invocation, path: Path, arguments: list[str]) -> CheckedJob:
-    from assistant.cli.context import user
-    from assistant.cli.output import now
+    from assistant.cli.output import now, user
     from assistant.errors import InputError
     from assistant.recover.checkpoints.search import search_checkpoints
     from assistant.recover.job_program import FileReader
@@ -298,7 +297,7 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
 
     Of a job that lives: from the newest checkpoint of now, whose contents are not read; which is chosen is decided when it fails.
     """
-    from assistant.cli.context import user
+    from assistant.cli.output import user
     from assistant.engine.retry_policy import as_the_same_job
     from assistant.errors import NightshiftError
     from assistant.recover.playbook import Wanted

@@ -43,6 +43,7 @@ COMMANDS = {
     "backtest": CommandEntry(
         f"{_PACKAGE}.measure.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK
     ),
+    "report": CommandEntry(f"{_PACKAGE}.report:report_app", "Report where the GPU hours went, from accounting alone.", _LOOK),
     "evaluate": CommandEntry(
         f"{_PACKAGE}.measure.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT
     ),
@@ -226,11 +227,14 @@ def _keep(text: str) -> Path | None:
     return None
 
 
+DISTRIBUTION = "nightshift-ops"
+"""The name in pyproject.toml."""
 EXTRAS = {
     "agent": ("langchain", "langchain_core", "langgraph", "httpx"),
     "gguf": ("llama_cpp",),
     "chat": ("textual", "textual_plot", "textual_hires_canvas"),
     "notify": ("apprise", "prometheus_client"),
+    "report": ("duckdb",),
 }
 """The packages that are imported from each extra in pyproject.toml."""
 
@@ -239,4 +243,36 @@ def missing_extra(error: ModuleNotFoundError) -> str:
     """Return what to type where a package of an extra is missing; empty where the package is of none."""
     package = (error.name or "").partition(".")[0]
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), "")
-    return f"this needs the package {package}, which is not installed: pip install 'nightshift-ops[{extra}]'" if extra else ""
+    return f"this needs the package {package}, which is not installed: {install_command(extra)}" if extra else ""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to the Python that runs this program.
+
+    It names the packages of the extra, as the metadata of the installation has them, and not the extra: that works for an
+    installation from an index, a checkout or a wheel, also after the wheel was deleted.
+    """
+    import importlib.util
+
+    # an environment without pip was made by uv, which installs from outside of it
+    has_pip = importlib.util.find_spec("pip") is not None
+    words = [sys.executable, "-m", "pip", "install"] if has_pip else ["uv", "pip", "install", "--python", sys.executable]
+    checkout = Path(__file__).resolve().parents[2]
+    return shell_words([*words, *(extra_requirements(extra) or [f"{checkout}[{extra}]"])])
+
+
+def extra_requirements(extra: str) -> list[str]:
+    """Return the requirements of an extra and of those that it includes; none where Nightshift runs without an installation."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []
+    requirements: list[str] = []
+    for requirement, _, marker in (line.partition(";") for line in lines):
+        if f'extra == "{extra}"' in marker.replace("'", '"'):
+            name, _, inner = requirement.strip().rstrip("]").partition("[")
+            included = inner.split(",") if name == DISTRIBUTION else ()
+            requirements += [entry for word in included for entry in extra_requirements(word)] or [requirement.strip()]
+    return requirements

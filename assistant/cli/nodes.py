@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.cli.changes import make_call
-from assistant.cli.context import DryRun, Json, Yes, app, examples, invocation_of, user
-from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
+from assistant.cli.context import DryRun, Json, Yes, app, examples, invocation_of
+from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table, user
 from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold, node_groups
 from assistant.records import Verdict

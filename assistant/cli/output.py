@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import IO, Any, NoReturn
 
-from assistant.display import block, json_text, line, shell_words, shorten
+from assistant.display import block, json_text, line, shell_words, shorten, span
 from assistant.errors import UsageError
 
 
@@ -238,12 +238,15 @@ def age(at: datetime | None, now: datetime) -> str:
     return f"in {span(-seconds)}" if seconds < -1 else f"{span(max(seconds, 0.0))} ago"
 
 
-def span(seconds: float) -> str:
-    """Return a length of time in the largest unit that keeps it above two: `90 s`, `45 min`, `20 h`, `3 d`."""
-    for unit, size, end in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
-        if seconds < end * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86400:.0f} d"
+def user() -> str:
+    """Return who runs the command, for `by` of calls and approvals."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
 
 
 def since(text: str, now: datetime) -> datetime:

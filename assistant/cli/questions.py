@@ -15,8 +15,7 @@ from codecs import getincrementaldecoder
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from assistant.cli.context import user
-from assistant.cli.output import narrate, now
+from assistant.cli.output import narrate, now, user
 from assistant.display import unambiguous
 from assistant.gate.consent import AFTER_S, BEFORE_S, BY_HAND_S, is_by_hand, name_to_type
 from assistant.gate.targets import Park

@@ -1,17 +1,17 @@
-"""Write docs/commands.md from the live commands: `python -m assistant.cli.reference > docs/commands.md`."""
+"""Write docs/commands.md from the live commands: `python -m assistant.cli.reference docs/commands.md`."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
 from assistant.cli.main import COMMANDS, root
 from assistant.cli.output import HELP
-from assistant.display import block
 
 
 class DocumentedCommand(NamedTuple):
@@ -46,7 +46,7 @@ def page() -> str:
     """Return docs/commands.md."""
     parts = [
         "# Commands",
-        "This page is generated: `python -m assistant.cli.reference > docs/commands.md`.",
+        "This page is generated: `python -m assistant.cli.reference docs/commands.md`.",
         "Global options stand before the command: `nightshift --store FILE incidents`.",
         f"```\n{HELP}\n```",
     ]
@@ -76,4 +76,4 @@ def _row(parameter: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(block(page()))
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, one_of, user
-from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
+from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, one_of
+from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table, user
 from assistant.display import line
 from assistant.errors import ContentError, InputError, UsageError
+from assistant.redact import head_of
 
 if TYPE_CHECKING:
     from assistant.content.reading import Filter
@@ -58,7 +59,7 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
         counting = [existing for existing in invocation.store.rules(counting=True) if existing.id != rule]
         knowledge = Knowledge.load(invocation.site).with_learned(counting)
         if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=invocation.site)):
-            raise UsageError(f"{rule} cannot be used: {bad[0].why}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
+            raise UsageError(f"{rule} cannot be used: {bad[0].why}" + (f": {head_of(bad[0].line, 200)!r}" if bad[0].line else ""))
     moved = invocation.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
     _print_moved(moved, as_json)
 
@@ -283,7 +284,7 @@ def _proof(invocation: Invocation, entry: Entry) -> list[str]:
         return []
     counting = [rule for rule in invocation.store.rules(counting=True) if rule.id != entry.id]
     problems = flaws(_as_rule(entry), [], ground_of(_knowledge(invocation, counting).patterns, counting, site=invocation.site))
-    return [f"{flaw.why}: {flaw.line[:200]!r}" if flaw.line else flaw.why for flaw in problems]
+    return [f"{flaw.why}: {head_of(flaw.line, 200)!r}" if flaw.line else flaw.why for flaw in problems]
 
 
 def _is_safe(entry: Entry) -> bool:

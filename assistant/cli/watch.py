@@ -24,9 +24,8 @@ from assistant.cli.context import (
     invocation_of,
     job_ids,
     one_of,
-    user,
 )
-from assistant.cli.output import Exit, Nagios, age, local, now, print_json, print_line, print_pairs, print_record
+from assistant.cli.output import Exit, Nagios, age, local, now, print_json, print_line, print_pairs, print_record, user
 from assistant.display import unambiguous
 from assistant.errors import NightshiftError, Unavailable, UsageError
 from assistant.records import CallStatus, EventKind, IncidentState
@@ -414,8 +413,8 @@ def notify(
     Without SINK to all of [notify.sinks] in the settings. Exit code 1 when one was not taken.
     """
     from assistant.config.settings import About, Severity
+    from assistant.daemon.delivery import services_of
     from assistant.daemon.notifications import Notice
-    from assistant.daemon.pass_reports import services_of
 
     services = services_of(invocation_of(context).settings)
     if not services:

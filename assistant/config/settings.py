@@ -217,7 +217,15 @@ def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{key}: {value!r} is unknown;{hint} known: {', '.join(allowed)}")
 
 
-SCHEDULERS = ("local", "simulated", "slurm")
+def scheduler_names() -> tuple[str, ...]:
+    """Return the schedulers there are: a module or folder of `assistant/schedulers` each; parts of one have `_` in their names."""
+    import pkgutil
+
+    modules = pkgutil.iter_modules([str(Path(__file__).parents[1] / "schedulers")])
+    return tuple(sorted(module.name for module in modules if "_" not in module.name))
+
+
+SCHEDULERS = scheduler_names()
 TRANSPORTS = ("local", "ssh", "recorded")
 LOGS = ("auto", "text", "json")
 NOTIFICATIONS = ("none", "osc9", "osc777")

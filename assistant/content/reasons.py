@@ -164,7 +164,7 @@ SHIPPED = (
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
-    "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
+    "folder gone saved relative foreign base letters left sign right condition exhausted used_up assertion asserted parsed service "
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
     "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
     "more_memory ask_gpus job_record gpus_shown processes text_setting emptied lost outer started_in measured bound module "

@@ -157,7 +157,7 @@ def _to_file(path: Path, line: str) -> None:
 
 
 def _to_sink(settings: Settings, name: str, line: str, row: int) -> None:
-    from assistant.daemon.pass_reports import services_of
+    from assistant.daemon.delivery import services_of
 
     services = services_of(settings)
     if name not in services:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import threading
 import time
 import warnings
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
+from assistant.config.settings import About, NotifySettings, Settings, Severity, SinkSettings
 from assistant.content.reading import read_trusted
 from assistant.daemon.notifications import MOST_OPEN, Notice, grouped, notices, superseded
 from assistant.daemon.pass_result import PassResult
@@ -361,3 +362,17 @@ def urls_of(path: Path, setting: str) -> list[str]:
     if not urls:
         raise ConfigError(f"{setting}: {path} holds no URL; write one a line")
     return urls
+
+
+def services_of(settings: Settings) -> dict[str, Services]:
+    """Return what hands notices to each sink, by its name; their URLs are checked, nothing is sent.
+
+    Raises:
+        ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
+    """
+    terms, by_name = settings.notify, {}
+    for name, sink in terms.sinks.items():
+        cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
+        urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
+        by_name[name] = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
+    return by_name

@@ -70,7 +70,7 @@ class Watchdog:
         self._pool = IncidentWorkers(self.workers)
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
-        self._sight = TroubleJudge(self.engine.store, self.owner)
+        self._judge = TroubleJudge(self.engine.store, self.owner)
         self._troubles: list[Trouble] = []
         self._remarks: list[Remark] = []
         self._lock = threading.Lock()
@@ -159,10 +159,8 @@ class Watchdog:
             self._fly(incident.id, partial(self.engine.attend, incident.id, owner=self.owner, until=self._stopping.is_set))
         self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
-        self._fly("outages", lambda: self.engine.outages.look(self.engine))
-        self._fly("good runs", self._learn)
-        self._fly("escalated", lambda: self.engine.escalated.look(self.engine, self.engine.watcher.jobs))
-        self._fly("processes", lambda: self.engine.process_looks.look(self.engine, self.engine.watcher.jobs))
+        for name, look in self.engine.looks().items():
+            self._fly(name, look)
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {work_name: flight for work_name, flight in self._flying.items() if not flight.done()}
         busy_s = self._pool.busy_s()
@@ -174,11 +172,6 @@ class Watchdog:
                         f"{_work_label(work_name)}: in work for {for_s / 60:.0f} min, what it waits for may hang",
                     )
                 )
-
-    def _learn(self) -> None:
-        """Study a job that ended well; what it taught is worth a remark."""
-        self.engine.good_runs.look(self.engine)
-        self._remark(*self.engine.good_runs.taken_remarks())
 
     def _fly(self, work_name: int | str, work: Callable[[], object]) -> None:
         if work_name not in self._flying and not self._stopping.is_set():
@@ -220,8 +213,8 @@ class Watchdog:
             logger.log(logging.DEBUG if trouble.extent is Extent.SET_ASIDE else logging.WARNING, "%s", trouble.text)
         if not leads:
             return JudgedTroubles(tuple(trouble.text for trouble in troubles))
-        self._sight.keep(remarks, at)
-        return self._sight.judge(troubles, at)
+        self._judge.keep([*remarks, *self.engine.good_runs.taken_remarks()], at)
+        return self._judge.judge(troubles, at)
 
 
 def _work_label(work: int | str) -> str:
@@ -429,7 +422,7 @@ def pass_once(
     # one name for all passes of this host: each is a process of its own
     quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
     owner = f"once@{socket.gethostname()}"
-    listeners, sight = (
+    listeners, trouble_judge = (
         pass_listeners(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
         TroubleJudge(store, owner),
     )
@@ -446,8 +439,8 @@ def pass_once(
         if engine is not None:
             troubles += [*engine.watcher.trouble, *engine.taken_troubles()]
             remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
-        sight.keep(remarks, at)
-        judged = sight.judge(troubles, at)
+        trouble_judge.keep(remarks, at)
+        judged = trouble_judge.judge(troubles, at)
         pass_result = PassResult(
             at, time.monotonic() - began, True, judged.trouble, unfinished=_unfinished(store), announced=judged.announced
         )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from assistant.config.settings import About, Severity
-from assistant.display import notice_line, unambiguous
+from assistant.display import notice_line, shorten, unambiguous
 from assistant.engine.intake import UNPROVEN, chain_of, note_of, restarts_of, stands_for
 from assistant.engine.node_remedy import node_remedies
 from assistant.engine.retry_policy import AT_WORK, LOST_AGAIN, STANDS_AGAIN, WORKING, WORKS
@@ -496,4 +496,4 @@ def _line(text: str) -> str:
 
 def _body(lines: Iterable[str]) -> str:
     text = "\n".join(_line(line) for line in lines if line and line.strip())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return shorten(text, LONGEST)

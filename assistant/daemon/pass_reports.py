@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from assistant import __version__
 from assistant.config import Settings
 from assistant.content.reasons import reasons
-from assistant.daemon.delivery import urls_of
+from assistant.daemon.delivery import services_of, urls_of
 from assistant.daemon.journal import Systemd
 from assistant.daemon.pass_result import PassListener, PassResult
 from assistant.engine.ownership import owner_name
@@ -26,10 +25,6 @@ from assistant.gate.stops import stopped_by
 from assistant.policy import PolicyInForce, PolicyStanding
 from assistant.records import EventKind, IncidentState
 from assistant.store import AuditRow, Count, Store
-
-if TYPE_CHECKING:
-    from assistant.daemon.delivery import Services
-
 
 logger = logging.getLogger(__name__)
 
@@ -257,22 +252,6 @@ def pass_listeners(
     if os.environ.get("NOTIFY_SOCKET"):
         listeners.append(Systemd())
     return listeners
-
-
-def services_of(settings: Settings) -> dict[str, Services]:
-    """Return what hands notices to each sink, by its name; their URLs are checked, nothing is sent.
-
-    Raises:
-        ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
-    """
-    from assistant.daemon.delivery import Services
-
-    terms, by_name = settings.notify, {}
-    for name, sink in terms.sinks.items():
-        cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
-        urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
-        by_name[name] = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
-    return by_name
 
 
 def _notifier(settings: Settings, store: Store) -> list[PassListener]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from assistant.cli.output import span
+from assistant.display import span
 from assistant.errors import Unavailable
 from assistant.overall_state import OverallState, StateLevel, StateSubject, StoreFacts, SystemFacts, judge, read_facts
 

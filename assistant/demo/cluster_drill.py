@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from assistant import processes
+from assistant.accounts import both_names
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.faults import Drill, cluster_faults
 from assistant.demo.job import armed
@@ -238,7 +239,9 @@ class ClusterDrill:
         policy = dataclasses.replace(standing.policy, protected=protected)
         places = {node, *(self._nodes if job else ())}
         partitions = tuple(name for member in self._fleet if member.name in places for name in member.partitions)
-        targets = Targets((*filter(None, [job]), self.name), tuple(filter(None, [node])), (self.by.partition(":")[2],), partitions)
+        targets = Targets(
+            (*filter(None, [job]), self.name), tuple(filter(None, [node])), (both_names(self.by.partition(":")[2]),), partitions
+        )
         now, switch = self.engine.store.clock.now(), stopped_by(policy.kill_switch)
         situation = Situation(now, self._fleet, stopped_by=switch, policy_problem=standing.problem)
         return decide(Request(Risk.DISRUPT, "drill", self.by, targets, self.by), policy, situation)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import app, examples, invocation_of, user
-from assistant.cli.output import narrate, print_json, print_line
+from assistant.cli.context import app, examples, invocation_of
+from assistant.cli.output import narrate, print_json, print_line, user
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from assistant.evaluation.suite import RunSpec
 from assistant.evaluation.work import Dataset, Piece, Trial
 from assistant.ports import Scheduler
 from assistant.records import Job, JobSpec, JobState
+from assistant.redact import head_of
 from assistant.untrusted import read_end, read_whole
 
 PROGRAMS = {STAGE: "stage", CLEAN: "stage", TRIAL: "trial", METRIC: "metric"}
@@ -388,4 +389,4 @@ def _last_words(folder: Path) -> str:
         lines = read_end(folder / "log", 2000).raw.decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return f": {lines[-1][:300]}" if lines else ""
+    return f": {head_of(lines[-1], 300)}" if lines else ""

@@ -21,6 +21,7 @@ from assistant.evaluation.jail import NOBODY_ID
 from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, argv
 from assistant.evaluation.work import Piece
+from assistant.redact import head_of
 from assistant.untrusted import read_json
 
 MOST_DATA_BYTES = 2 << 30
@@ -137,7 +138,7 @@ def _score(path: Path) -> dict[str, Any]:
         raise MetricFailed(f"what the metric wrote is no JSON: {error}", final=True) from error
     score = score_record.get("score") if isinstance(score_record, dict) else None
     if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
-        raise MetricFailed(f"what the metric wrote has no number as `score`: {str(score_record)[:200]}", final=True)
+        raise MetricFailed(f"what the metric wrote has no number as `score`: {head_of(str(score_record), 200)}", final=True)
     return dict(score_record)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from assistant import processes
 from assistant.private_files import create_private
+from assistant.redact import tail_of
 
 TAIL_BYTES = 4000
 GRACE_S = 5.0
@@ -65,7 +66,7 @@ class EndedProgram:
         if self.timed_out:
             return f"it did not end within {self.seconds:.0f} s and was killed with everything it had started"
         how = f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit status {self.status}"
-        return f"it {how}: {self.tail.strip()[-500:] or 'it said nothing'}"
+        return f"it {how}: {tail_of(self.tail.strip(), 500) or 'it said nothing'}"
 
 
 class SandboxedProgram:

@@ -26,6 +26,7 @@ from assistant.errors import ModelError
 from assistant.llm.grammar import Node, Text, choice, to_gbnf
 from assistant.llm.grammar_schema import object_of, of_schema, text_in_quotes
 from assistant.llm.process import AnswerPiece, AnswerSummary, Ask, ModelProcess
+from assistant.redact import head_of
 
 Tool = Mapping[str, Any]
 """As OpenAI writes it: `type`, `function` with `name`, `description`, `parameters`."""
@@ -161,12 +162,12 @@ def read_turn(raw: str) -> tuple[str, dict[str, Any] | None]:
     try:
         turn, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"the turn {text[:60]!r} is cut or no JSON") from error
+        raise ModelError(f"the turn {head_of(text, 60)!r} is cut or no JSON") from error
     if isinstance(turn.get("answer"), str):
         return turn["answer"], None
     if isinstance(turn.get("tool"), str) and isinstance(turn.get("args", {}), dict):
         return "", {"name": turn["tool"], "args": turn.get("args", {})}
-    raise ModelError(f"the turn {text[:60]!r} is neither an answer nor a call")
+    raise ModelError(f"the turn {head_of(text, 60)!r} is neither an answer nor a call")
 
 
 def _parameters(tool: Tool) -> Mapping[str, Any]:

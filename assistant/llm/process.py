@@ -27,6 +27,7 @@ from assistant import processes
 from assistant.errors import InputError, ModelError, Unavailable
 from assistant.llm.gguf import Gguf, available_bytes, digest_of, parts_of, read_gguf
 from assistant.llm.worker import check_grammar
+from assistant.redact import head_of
 
 logger = logging.getLogger(__name__)
 
@@ -363,7 +364,7 @@ class Child:
             lines = self.errors.read().decode("utf-8", "replace").split("\n")
         except (OSError, ValueError):
             return ""
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return next((head_of(line.strip(), 200) for line in reversed(lines) if line.strip()), "")
 
     def stop_answer(self) -> None:
         """Ask for an early end of the answer that is under way; what still comes of it is passed over."""

@@ -97,7 +97,7 @@ class Call:
     arguments: Mapping[str, Any]
     why: str
     by: str
-    """The door or component that asked: `cli:alice`, `playbook:ecc_error`, `agent`."""
+    """The interface or component that asked: `cli:alice`, `playbook:ecc_error`, `agent`."""
     at: datetime
     status: CallStatus
     step: str | None = None

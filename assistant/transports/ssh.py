@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.config import SshSettings
 from assistant.errors import ConfigError
 from assistant.ports import Failure, Reply
+from assistant.redact import tail_of
 from assistant.transports.local import OutputLimits, OutputRoom
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _reply(node: str, finished: Finished, mark: str) -> Reply:
 
     out, err = after_mark(finished.out, mark), finished.err.decode("utf-8", "replace")
     if out is None:
-        excerpt = (finished.out.decode("utf-8", "replace") or err).strip()[-200:]
+        excerpt = tail_of((finished.out.decode("utf-8", "replace") or err).strip(), 200)
         why = f"the account's shell on {node} did not run the command (forced command, nologin, restricted?); it said: {excerpt!r}"
         return _not_reached(node, Failure.PROTOCOL, why)
     return Reply(node, True, finished.status, out.decode("utf-8", "replace"), err)

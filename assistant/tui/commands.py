@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from assistant.display import shorten
 from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
 from assistant.tui.messages import (
@@ -245,7 +246,7 @@ def _number(command: Command, text: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return shorten(text, 40)
 
 
 PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}

@@ -60,7 +60,7 @@ def test_results_come_as_json_when_asked_for(found: DocumentedCommand) -> None:
 
 def test_the_page_of_commands_is_fresh() -> None:
     page = ROOT / "docs" / "commands.md"
-    assert page.read_text(encoding="utf-8") == reference.page(), "run: python -m assistant.cli.reference > docs/commands.md"
+    assert page.read_text(encoding="utf-8") == reference.page(), "run: python -m assistant.cli.reference docs/commands.md"
 
 
 def test_every_command_that_a_message_names_exists() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.main import EXTRAS
+from assistant.cli.main import EXTRAS, install_command
 from assistant.cli.output import Exit
 from assistant.llm.encoder import GGUF
+from packaging.requirements import Requirement
 from tests.daemon.http_here import HttpHere
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +90,7 @@ def test_a_missing_extra_is_named_with_the_line_to_type(extra: str, words: str, 
     url.chmod(0o600)
     config.write_text(settings.format(folder=tmp_path))
     done = without_extras("--config", str(config), *words.split())
-    assert f"pip install 'nightshift-ops[{extra}]'" in done.stderr + done.stdout
+    assert install_command(extra) in " ".join((done.stderr + done.stdout).split())
     assert "Traceback" not in done.stderr
 
 
@@ -96,7 +98,7 @@ def test_the_metrics_of_another_host_need_an_extra() -> None:
     server = HttpHere(Figures)
     done = without_extras("status", "--url", f"http://127.0.0.1:{server.port}/metrics")
     server.close()
-    assert "pip install 'nightshift-ops[notify]'" in done.stderr
+    assert install_command("notify") in done.stderr
 
 
 def test_the_chat_needs_an_extra() -> None:
@@ -108,4 +110,37 @@ def test_the_chat_needs_an_extra() -> None:
         os.close(master)
         os.close(terminal)
     assert code == Exit.ERROR
-    assert "pip install 'nightshift-ops[chat]'" in shown
+    assert install_command("chat") in shown
+
+
+def requirements_of(extra: str) -> set[str]:
+    """Return the requirements of an extra as pyproject.toml has them, without the extras that it includes."""
+    own = PROJECT["optional-dependencies"][extra]
+    included = [word for line in own if line.startswith(PROJECT["name"]) for word in line.partition("[")[2].rstrip("]").split(",")]
+    others = {str(Requirement(line)) for line in own if not line.startswith(PROJECT["name"])}
+    return others.union(*(requirements_of(word) for word in included))
+
+
+@pytest.mark.parametrize("extra", [*EXTRAS, "all"])
+def test_the_line_to_type_names_the_packages_of_the_extra_and_no_index_has_to_know_nightshift(extra: str) -> None:
+    words = shlex.split(install_command(extra))
+    assert words[:4] == [sys.executable, "-m", "pip", "install"]
+    assert {str(Requirement(word)) for word in words[4:]} == requirements_of(extra)
+
+
+@pytest.mark.parametrize("extra", ["agent", "chat", "notify"])
+def test_pip_takes_the_line_to_type(extra: str) -> None:
+    # everything is installed here already, so pip needs no index to agree
+    line = f"{install_command(extra)} --quiet --dry-run --no-index"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_that_was_never_installed_is_installed_from_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assistant.cli.main.DISTRIBUTION", "nightshift-ops-of-nobody")
+    assert shlex.split(install_command("chat"))[-1] == f"{ROOT}[chat]"
+
+
+def test_an_environment_without_pip_is_filled_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pip", None)
+    assert shlex.split(install_command("chat"))[:5] == ["uv", "pip", "install", "--python", sys.executable]

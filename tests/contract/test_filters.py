@@ -6,7 +6,8 @@ import pytest
 
 from assistant.content.reading import Filter, filters
 from assistant.rules.learned import hidden_errors, own_mistakes, swallowed_errors
-from assistant.rules.matching import Patterns, load_patterns, matches, protected_lines
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import Patterns, matches, protected_lines
 
 
 @pytest.fixture(scope="module")

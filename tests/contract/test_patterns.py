@@ -57,6 +57,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/claims/lexicon.py", "_WHOLE.format(latin=latin, han=han)"): "literals, at the callers in the same file",
     ("diagnose/advice/premises.py", "evidence or spoken"): "literals, at the callers in the same file",
     ("diagnose/advice/premises.py", "spoken"): "literals, at the callers in the same file",
+    ("diagnose/advice/families.py", "'|'.join(words)"): "literals, at the callers in the same file",
     ("diagnose/weighing/blame.py", "rank"): NUMBER,
     ("diagnose/readers/exceptions.py", "words"): SHIPPED,
     ("diagnose/weighing/first_failure.py", "_FILE % _DATA"): "of constants",

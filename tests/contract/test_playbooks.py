@@ -5,24 +5,12 @@ from __future__ import annotations
 import pytest
 
 from assistant.content.playbooks import DRIVER, Fixture, Playbook, Step, choose_playbook, playbooks
+from assistant.content.reasons import reasons
 from assistant.records import Action, Category, DecidedBy, Diagnosis, Risk
 from assistant.recover.rehearsal import check_playbook, try_playbook
 from assistant.tooling import found
 
-# fmt: off
-INFRASTRUCTURE = [
-    "nvlink_error", "cuda_error", "node_failure", "ecc_error", "network_error", "connection_error", "s3_storage_error",
-    "nccl_timeout_error", "nccl_remote_error",
-]
-JOB_REASONS = [
-    "dataloader_killed", "attribute_error", "out_of_memory_error", "runtime_error", "assertion_error", "value_error",
-    "zero_division_error", "model_loading_error", "dataset_loading_error", "file_not_found_error", "os_error", "type_error",
-    "name_error", "permission_error", "import_error", "key_error", "syntax_error", "argument_error", "called_process_error",
-    "index_error",
-]
-EXTRAS = ["loss_spike", "killed", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
-# fmt: on
-REASONS = (*INFRASTRUCTURE, *JOB_REASONS, *EXTRAS)
+REASONS = tuple(sorted(reasons()))
 BOOKS = list(playbooks().values())
 FIXTURES = [
     pytest.param(book, fixture, id=f"{book.name}: {fixture.name}")
@@ -65,11 +53,10 @@ def test_a_fixture_is_one_that_its_playbook_is_chosen_for(book: Playbook, fixtur
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("action", Action)
 def test_every_reason_has_a_playbook_whatever_the_action(reason: str, action: Action) -> None:
-    category = Category.INFRASTRUCTURE if reason in INFRASTRUCTURE else Category.SCRIPT if reason in JOB_REASONS else Category.NONE
-    assert choose_playbook(diagnosed(reason, action, category), playbooks()) is not None
+    assert choose_playbook(diagnosed(reason, action, reasons()[reason].category), playbooks()) is not None
 
 
-@pytest.mark.parametrize("reason", [*INFRASTRUCTURE, *JOB_REASONS])
+@pytest.mark.parametrize("reason", [name for name in REASONS if reasons()[name].prior is not None])
 def test_what_a_person_must_fix_is_restarted_only_where_a_confirmation_is_allowed(reason: str) -> None:
     chosen = choose_playbook(diagnosed(reason, Action.FIX_AND_RESUBMIT, Category.SCRIPT), playbooks())
     assert chosen is not None

@@ -71,7 +71,7 @@ class Shift:
     def store(self) -> Store:
         return self.engine.store
 
-    def submit(self, name: str, *runs: SimulatedRun, nodes: int = 2, said: str = "") -> str:
+    def submit(self, name: str, *runs: SimulatedRun, nodes: int = 2, said: str = "", user: str = "") -> str:
         """Submit a job whose runs are told in advance."""
         checkpoints = self.folder / "checkpoints" / name
         self.cluster.plan(name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs))
@@ -80,7 +80,7 @@ class Shift:
             f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
         )
         return self.cluster.submit(
-            JobSpec(name, script, nodes=nodes, ranks_per_node=2, work_dir=self.folder / name, log="job-%j.log")
+            JobSpec(name, script, nodes=nodes, ranks_per_node=2, work_dir=self.folder / name, log="job-%j.log", user=user)
         )
 
     def passes(self, seconds: float, *, every: float = 10.0, until: Callable[[], bool] = lambda: False) -> list[Incident]:

@@ -68,20 +68,41 @@ def test_failures_of_scripts_do_not_open_it(tmp_path: Path) -> None:
     assert why_open(shift.store) is None
 
 
-def test_changes_that_fail_again_and_again_open_it(tmp_path: Path) -> None:
-    shift = Shift(tmp_path, breaker=Breaker(failed_actions=2))
-    shift.submit("a", *[SimulatedRun(fails_at=30, lines=NCCL, save_every=30)] * 9)
+def failing(shift: Shift, *users: str) -> None:
+    """Let jobs of some users fail, one after another, and each restart of them as well."""
+    for number, user in enumerate(users):
+        run = SimulatedRun(fails_at=30 + 150 * number, lines=NCCL, save_every=30)
+        shift.submit(f"{user}{number}", *[run] * 9, user=user)
+
+
+def test_changes_that_fail_again_and_again_for_several_users_open_it(tmp_path: Path) -> None:
+    shift = Shift(tmp_path, nodes=12, breaker=Breaker(failed_actions=3))
+    failing(shift, "ada", "bob", "cleo")
     shift.passes(3600)
     period = last_period(shift.store)
     assert period is not None
-    assert "2 actions failed or brought nothing back" in period.why
+    assert "3 actions failed or brought nothing back" in period.why
+
+
+def test_jobs_of_one_user_that_come_back_to_nothing_stop_no_others(tmp_path: Path) -> None:
+    shift = Shift(tmp_path, nodes=16, breaker=Breaker(failed_actions=3))
+    failing(shift, *["mallory"] * 3)
+    shift.people_are_done()
+    shift.passes(1200)
+    assert why_open(shift.store) is None
+    rules = {decision.rule for call in shift.store.calls() for decision in shift.store.decisions(call.id)}
+    assert "breaker.user" in rules, "more of the same user are asked about"
+    shift.submit("victim", SimulatedRun(fails_at=30, lines=NCCL, save_every=10), SimulatedRun(), user="ada")
+    shift.passes(600, until=lambda: len(shift.cluster.user_jobs("ada")) > 1)
+    assert [job.state for job in shift.cluster.user_jobs("ada")] == [JobState.FAILED, JobState.RUNNING]
 
 
 def test_changes_that_limits_refuse_again_and_again_open_it(tmp_path: Path) -> None:
     kind = {"resubmit": KindTerms(hard=ChangeLimits(per_hour=1))}
     shift = Shift(tmp_path, nodes=12, breaker=Breaker(refused_actions=2), kind=kind)
     for number, name in enumerate("abc"):  # apart, or they would be one shared cause, whose restarts wait for the hour
-        shift.submit(name, SimulatedRun(steps=600, fails_at=30 + 150 * number, lines=NCCL), SimulatedRun(steps=600))
+        run = SimulatedRun(steps=600, fails_at=30 + 150 * number, lines=NCCL)
+        shift.submit(name, run, SimulatedRun(steps=600), user=f"user-{name}")
     shift.people_are_done()
     shift.passes(900)
     assert "2 actions were refused by a limit" in (why_open(shift.store) or "")

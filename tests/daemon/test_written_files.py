@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.outcomes import written_files
-from assistant.engine.outcomes.written_files import written_file
+from assistant.engine import written_files
 from assistant.engine.retry_policy import unproven_hang, working_hang
+from assistant.engine.written_files import written_file
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind
 from assistant.store import Store

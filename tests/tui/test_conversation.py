@@ -228,7 +228,7 @@ async def test_a_proposal_shows_command_risk_and_undo_and_is_answered_from_its_c
             assert part in seen_text(app)
         card.query_one(".allow").press()  # type: ignore[attr-defined]
         await deliberately(pilot, ApprovalScreen, "y", broken.clock)
-        await until(pilot, lambda: card.has_class("-over") and "done" in card.came, f"what came of it: {card.came}")
+        await until(pilot, lambda: card.has_class("-over") and "done" in card.outcome, f"the outcome: {card.outcome}")
         assert any(node.name == "node03" and node.state.value.startswith("drain") for node in broken.cluster.nodes())
 
 

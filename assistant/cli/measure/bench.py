@@ -258,7 +258,7 @@ def startup(runs: int) -> Iterator[Figure]:
 def scanning(logs: Sequence[Path], site: Path | None) -> Figure:
     """Return how fast logs are scanned with all signatures and filters."""
     from assistant.logs.scan import scan_log
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     patterns = load_patterns(site)
     begin = time.perf_counter()

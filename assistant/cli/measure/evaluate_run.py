@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assistant.cli.context import Invocation, user
-from assistant.cli.output import narrate
+from assistant.cli.context import Invocation
+from assistant.cli.output import narrate, user
 from assistant.display import line
 from assistant.errors import InputError, StoreBusy, ToolError, UsageError
 from assistant.evaluation.coordinator import Coordinator

@@ -16,7 +16,8 @@ from assistant.logs.combined import LinePlace, Merged
 from assistant.logs.document import Document, DocumentGrowth, PageCache, Tail
 from assistant.logs.passes import MOST_FOUND, Cover, Interleaved, LineSequence, OfRanks, Pass, Picked, Search, Single
 from assistant.logs.prefix import NO_RANK, file_ranks, rank_mark
-from assistant.rules.matching import Patterns, load_patterns
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import Patterns
 from assistant.tui.logs.rows import (  # fmt: skip
     GoTo,
     LogRow,

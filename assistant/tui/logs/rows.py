@@ -17,6 +17,8 @@ from assistant.logs.document import Document, Tail
 from assistant.logs.passes import Cover, LineSequence, Pass, RankTally, by_silence
 from assistant.logs.prefix import rank_mark
 from assistant.logs.tail import Ends, typed_search
+from assistant.redact import redact_lines
+from assistant.redact.cuts import NEIGHBOURS, NEIGHBOURS_BEHIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,12 @@ class RowLayout:
         """
         first = max(first, 0)
         last = min(first + count, self.rows)
-        return first, tuple(self._read(range(first, last), documents, file_ranks, ranked))
+        begin = max(first - NEIGHBOURS, 0)
+        # with the rows around them, which may tell that one is a row of a key
+        rows = list(self._read(range(begin, min(last + NEIGHBOURS_BEHIND, self.rows)), documents, file_ranks, ranked))
+        texts = redact_lines([row.text for row in rows])
+        redacted = [replace(row, text=text) for row, text in zip(rows, texts, strict=True)]
+        return first, tuple(redacted[first - begin : max(last - begin, 0)])
 
     def _read(self, rows: range, documents: Sequence[Document], file_ranks: Sequence[int | None], ranked: bool) -> Iterator[LogRow]:
         for row in rows:

@@ -46,7 +46,7 @@ from assistant.tui.snapshot import RecoverySnapshot
 
 
 class IncidentScreen(TabbedScreen):
-    """An incident."""
+    """Show one incident, in tabs."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (
         ("verdict", "Verdict"),

@@ -162,7 +162,7 @@ class MainScreen(Screen[None]):
 
 
 class ReportScreen(Screen[None]):
-    """A report."""
+    """Show the report of an incident."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "Back"),

@@ -70,7 +70,7 @@ class Records(Provider):
 
 
 class Incidents(Records):
-    """Incidents."""
+    """Offer incidents in the palette."""
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the incidents, those that need somebody first."""
@@ -106,7 +106,7 @@ class Approvals(Records):
 
 
 class Jobs(Records):
-    """Jobs."""
+    """Offer jobs in the palette."""
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the jobs, the newest first."""
@@ -115,7 +115,7 @@ class Jobs(Records):
 
 
 class Nodes(Records):
-    """Nodes."""
+    """Offer nodes in the palette."""
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the nodes."""
@@ -124,7 +124,7 @@ class Nodes(Records):
 
 
 class Playbooks(Records):
-    """Playbooks."""
+    """Offer playbooks in the palette."""
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the playbooks."""

@@ -206,7 +206,7 @@ class JobCurvesRead(Latest):
 
 
 class JobScreen(TabbedScreen):
-    """A job."""
+    """Show one job."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (
         ("incidents", "Incidents"),
@@ -347,7 +347,7 @@ class KernelRead(Message):
 
 
 class NodesScreen(TabbedScreen):
-    """Nodes."""
+    """Show all nodes."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (("nodes", "Nodes"), ("incidents", "Incidents"), ("health", "Health"))
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -434,7 +434,7 @@ class NodesScreen(TabbedScreen):
     def on_kernel_read(self, message: KernelRead) -> None:
         """Open them; say which node did not answer."""
         if message.snapshot.trouble:
-            self.notify(line(message.snapshot.trouble[:500]), title="unknown", severity="warning", timeout=10, markup=False)
+            self.notify(line(message.snapshot.trouble, 500), title="unknown", severity="warning", timeout=10, markup=False)
         if message.place is not None:
             self.show_place(message.place)
 

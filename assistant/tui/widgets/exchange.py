@@ -376,13 +376,13 @@ class ProposalCard(Vertical):
     def __init__(self, proposal: Proposal) -> None:
         super().__init__()
         self.proposal = proposal
-        self.came = ""
-        """What came of it; empty while it waits."""
+        self.outcome = ""
+        """What the change did, or why it was not made, as text; empty while it waits."""
         self._waited = False
         self._change = Static(Content.styled(unambiguous(proposal.preview or proposal.tool), "bold"), classes="change")
         self._facts = Static("", markup=False, classes="facts")
         self._result = Static("", markup=False, classes="result")
-        """What came of it, whole, where the edge cuts it."""
+        """Shows the outcome whole where the card's edge cuts it."""
 
     def compose(self) -> ComposeResult:
         """Lay out the proposal."""
@@ -408,15 +408,15 @@ class ProposalCard(Vertical):
         self.watch(self.app, "store_snapshot", self._show_state)
 
     def settled(self, text: str) -> None:
-        """Say what came of it; it cannot be answered any more."""
-        self.came = text
+        """Show the outcome; the proposal cannot be answered any more."""
+        self.outcome = text
         self.border_subtitle = Content(line(text, MOST_EDGE))
         self._result.update(block(text))
         self._result.set_class(len(line(text)) > MOST_EDGE, "-long")
         self.add_class("-over")
 
     def _show_state(self, snapshot: StoreSnapshot | None) -> None:
-        if snapshot is None or self.came:
+        if snapshot is None or self.outcome:
             return
         approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)
         if approval is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from assistant.records import CallStatus, Citation, Diagnosis, Evidence, Recall, Risk, Rival, Verdict
+from assistant.redact import head_of
 from assistant.tui.about_incident import At, CallEntry, IncidentSnapshot, Play, StepEntry
 from assistant.tui.widgets.tables import Item, Openable, StyledText, heading, item
 from assistant.tui.words import RISKS, about, age, clock
@@ -17,7 +18,7 @@ ROLES = {"root": "error", "cascade": "warning", "teardown": "dim", "benign": "di
 
 
 class VerdictView(Openable):
-    """The verdict."""
+    """Show what failed, where and how sure that is."""
 
     def __init__(self) -> None:
         super().__init__(label_width=16)
@@ -144,7 +145,7 @@ SHOWN_LINES = 3
 
 
 class EvidenceView(Openable):
-    """The evidence."""
+    """Show the lines that prove a diagnosis."""
 
     def __init__(self) -> None:
         super().__init__(label_width=12)
@@ -200,7 +201,7 @@ def readable(text: str) -> str:
 def _folded(text: str) -> list[StyledText]:
     """Return the first lines of a text, each cut, and how many are left."""
     lines = [line for line in text.splitlines() if line.strip()]
-    parts = [StyledText(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
+    parts = [StyledText(head_of(line, 239, "…"), "dim") for line in lines[:SHOWN_LINES]]
     remaining = len(lines) - len(parts)
     return [*parts, StyledText(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else parts
 
@@ -231,7 +232,7 @@ STANDING = {At.NOW: "here it stands", At.WAITS: "waits for a yes: press a", At.S
 
 
 class PlaybookView(Openable):
-    """The playbook."""
+    """Show the steps of a playbook and how far it has come."""
 
     def __init__(self) -> None:
         super().__init__(label_width=16)
@@ -286,7 +287,7 @@ VERDICTS = {Verdict.ALLOW: "allowed by", Verdict.ASK: "a person is asked, says",
 
 
 class ChangesView(Openable):
-    """The changes."""
+    """Show the changes that were made for an incident."""
 
     def __init__(self) -> None:
         super().__init__(label_width=12)

@@ -115,7 +115,7 @@ NO_CLUSTER = "No cluster yet: nobody has said where jobs run."
 
 
 class JobsPanel(Panel):
-    """Jobs."""
+    """List jobs."""
 
     NAME, TITLE, CALM = "jobs", "Jobs", "No jobs."
     COLUMNS = ("", "job", "name", "state", "for", "nodes")
@@ -166,7 +166,7 @@ MOST_LEAVES = 512
 
 
 class NodesPanel(Panel):
-    """Nodes."""
+    """List nodes."""
 
     NAME, TITLE, CALM = "nodes", "Nodes", "No nodes."
 
@@ -260,7 +260,7 @@ class NodeTree(Tree[str]):
 
 
 class IncidentsPanel(Panel):
-    """Incidents."""
+    """List open incidents."""
 
     NAME, TITLE, CALM = "incidents", "Incidents", "Nothing is wrong."
     COLUMNS = ("", "id", "what", "state", "reason", "since", "by")
@@ -353,7 +353,7 @@ NO_UNDO = "cannot be undone"
 
 
 class ApprovalsPanel(Panel):
-    """The inbox."""
+    """List the calls that wait for an answer."""
 
     NAME, TITLE, CALM = "approvals", "Waiting for you", "Nothing waits for you."
     COLUMNS = ("", "id", "left", "change", "risk", "undo", "why")

@@ -172,7 +172,7 @@ class Openable(OptionList):
 
 
 class CheckpointsTable(Vertical):
-    """Checkpoints."""
+    """List the checkpoints of a job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ MOST = 1_000
 
 
 class NodeTable(Vertical):
-    """Nodes."""
+    """List nodes."""
 
     def __init__(self) -> None:
         super().__init__()
