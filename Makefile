@@ -66,7 +66,7 @@ test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
 test-fast: $(STAMP) ## run contract and unit-fast side by side: while you work
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target contract unit-fast
 
-unit-fast: $(STAMP) ## run the unit tests that wait for nothing, half a second of each file; its skipped tests are for `make test`
+unit-fast: $(STAMP) ## run the unit tests that wait for nothing, a tenth of a second of each file; the others are for `make test`
 	$(BIN)/python -m pytest -q -r fE -p tests.fast_run -m "not live and not slow" tests/unit
 
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models

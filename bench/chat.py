@@ -61,7 +61,7 @@ def compiled_before(environment: Mapping[str, str]) -> None:
     command = [
         sys.executable,
         "-c",
-        "from assistant.rules.matching import load_patterns; load_patterns().telling_digits(b'step 1')",
+        "from assistant.rules.loading import load_patterns; load_patterns().telling_digits(b'step 1')",
     ]
     subprocess.run(command, check=True, env={**os.environ, **environment})
 

@@ -46,6 +46,18 @@ FAMILIES = {
     "twitter=": "twitter=",
     "JSON": '{"a": [1, 2, "x"], ',
     "short lines": "a\n",
+    "a password is": "password is ",
+    "echo |": "echo abcd | sudo ",
+    "+ echo": "+ echo abcd\n",
+    "colours": "\x1b[0m",
+    "recovery codes": "recovery codes\n",
+    "codes": "recovery codes\nab12-cd34\n",
+    "table": "|password|x|\n",
+    "rows": "user,password\na,b\n",
+    "below a name": "│└ 'abcd'\n",
+    "mixed": "aB3",
+    "wrapped": "aB3xY7qQ9\n",
+    "wrapped at 40": "aB3xY7qQ9kL2mN5pR8tV1wZ4cF6hJ0dGsX3bY7eU\n",
 }
 NAMES = (
     "password pass passwd pwd psk pat secret signature sig sas session salt token otp auth api_key key credentials cookie "

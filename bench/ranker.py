@@ -26,7 +26,8 @@ from assistant.diagnose.learning.ranked import Guess, KnowledgeWithoutCase, Rank
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.ranker import LinearRanker, file_of, lessons, load_ranker, train
 from assistant.records import Action, Diagnosis
-from assistant.rules.matching import Patterns, load_patterns
+from assistant.rules.loading import load_patterns
+from assistant.rules.matching import Patterns
 from bench.blind import NEAR, SHOWN_LINES, suites
 from bench.diagnosis import OWN_CASES, bench_folder
 

@@ -24,7 +24,7 @@ from bench.training_log import write
 def ours(path: Path) -> dict[str, Any]:
     """Scan the file with everything and return rate, memory and what was found."""
     from assistant.logs.scan import scan_log
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     patterns = load_patterns()
     begin, cpu = time.perf_counter(), time.process_time()
@@ -72,7 +72,7 @@ def costliest(path: Path, count: int = 25) -> list[tuple[float, str]]:
     """Return (milliseconds per 20 MB, id) of the patterns that cost most on their own."""
     import hyperscan
 
-    from assistant.rules.matching import load_patterns
+    from assistant.rules.loading import load_patterns
 
     blocks = [path.read_bytes()[:20_000_000][n : n + (1 << 20)] for n in range(0, 20_000_000, 1 << 20)]
     costs: list[tuple[float, str]] = []
