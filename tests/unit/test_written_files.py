@@ -74,6 +74,28 @@ def test_a_folder_outside_that_the_script_names_is_looked_at(tmp_path: Path) -> 
     assert names(subject) == [str(tmp_path / "scratch/run7/traj.trr")]
 
 
+TASKS = "set -e\n. /opt/none/bin/activate\npython3 -u x.py --seed 3 --output {}\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "foreign", "unknown"),
+    [
+        ("result-$SLURM_ARRAY_TASK_ID.json", ("result-0.json", "result-12.json"), ("result-3.json", "result-x.json", "state.json")),
+        ("out_${SLURM_ARRAY_TASK_ID}", ("out_0/state.sav", "out_14/a/b.sav"), ("out_3/state.sav", "out/state.sav")),
+        ("--out=fold$SLURM_ARRAY_TASK_ID/save.bin", ("fold1/save.bin",), ("fold3/save.bin", "fold1/other.bin")),
+        ("result-3.json", (), ("result-0.json", "result-3.json")),
+    ],
+)
+def test_a_file_that_the_script_gives_to_another_task_of_the_array_does_not_count(
+    output: str, foreign: tuple[str, ...], unknown: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in (*foreign, *unknown):
+        write(tmp_path / name, "7\n")
+    write(tmp_path / "x.py", "import sys\nstart(sys.argv)\n", START - timedelta(minutes=1))
+    assert sorted(names(job(tmp_path, TASKS.format(output), id="8_3", raw_id="11"))) == sorted(unknown)
+    assert sorted(names(job(tmp_path, TASKS.format(output)))) == sorted((*foreign, *unknown))  # no task of an array
+
+
 def test_a_file_that_another_job_claims_does_not_count(tmp_path: Path) -> None:
     write(tmp_path / "b/state.sav", "7\n")
     subject = job(tmp_path, "./solver")

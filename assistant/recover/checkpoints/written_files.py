@@ -12,6 +12,7 @@ import ast
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum, auto
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ from assistant.accounts import NOBODY, account_of
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
-from assistant.recover.job_program import JobProgram, saves_nothing
+from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.recover.shell.folders import CLOCKS_APART, UNRESOLVED
 from assistant.recover.source.file_uses import ARCHIVES, LOADERS, OPENS, WRITERS, FileUses, file_uses
 from assistant.recover.source.paths import COUNTED, Caller
@@ -69,6 +70,9 @@ READS_BY_NAME = frozenset(
 """Methods that read a whole file, or look at it, and change nothing."""
 SHELL_READS = r"(?:\b(?:cat|head|tail|test|source|read|grep|awk|sed|cut|cp|mv|rm|wc|ls|find|stat|jq)\s|\[|<)"
 """Words of a shell by which a script looks at a file, or moves it."""
+ARRAY_TASK = re.compile(r"(\d{1,18})_(\d{1,18})")
+OTHER_TASK = "8675309421"
+"""The index of a task that no array has, to see where the script puts its own."""
 WRITE_MODES = frozenset("wx")
 READ_MODES = frozenset(("r", "rb", "rt"))
 
@@ -117,6 +121,7 @@ def unexplained_files(
         return []
     written: dict[Path, FileOfAttempt] = {}
     owner = account_of(job.account)
+    siblings = _Siblings(job, programs)
     with reading_as(job.account):
         for path, how in _candidates(job, programs, clock):
             known_log = path in (job.log, job.error_log) or any(path == Path(pattern) for pattern in job.site_logs)
@@ -124,6 +129,7 @@ def unexplained_files(
                 path not in written
                 and not known_log
                 and not claimed(path.parent)
+                and not siblings.name(path)
                 and (file := _written(path, job, how, owner.uid if owner is not None and owner.uid != NOBODY else None))
             ):
                 written[path] = file
@@ -227,6 +233,33 @@ def _written(path: Path, job: Job, how: str, uid: int | None) -> FileOfAttempt |
         return None
     before_end = timedelta(seconds=max(0.0, ended.timestamp() - status.st_mtime)) if ended is not None else timedelta()
     return FileOfAttempt(path, status.st_size, before_end, how)
+
+
+class _Siblings:
+    """Says which files the script gives to other tasks of the same array, by their index, and not to this one."""
+
+    def __init__(self, job: Job, programs: Sequence[JobProgram]) -> None:
+        task = ARRAY_TASK.fullmatch(job.id)
+        self._task_paths = {path for _, path in _arguments(programs)}
+        self._shapes: list[re.Pattern[str]] = []
+        if task is not None:
+            sibling_programs = programs_of(replace(job, id=f"{task[1]}_{OTHER_TASK}"))
+            paths = sorted({path for word, path in _arguments(sibling_programs) if OTHER_TASK in word})
+            self._shapes = [re.compile(r"\d+".join(map(re.escape, path.split(OTHER_TASK)))) for path in paths]
+
+    def name(self, path: Path) -> bool:
+        """Tell whether a file, or a folder in which it lies, is one that the script names for another task."""
+        places = [str(place) for place in (path, *path.parents)]
+        return self._task_paths.isdisjoint(places) and any(shape.fullmatch(place) for shape in self._shapes for place in places)
+
+
+def _arguments(programs: Sequence[JobProgram]) -> Iterator[tuple[str, str]]:
+    """Yield what programs are given on their command lines, each as it stands there and as an absolute path."""
+    for program in programs:
+        texts = [*program.launch.words[1:], *(option.value for option in program.options)]
+        for text in [part for word in texts for part in (word, word.partition("=")[2]) if part]:
+            if UNRESOLVED not in text and (path := program.launch.outside(text)) is not None:
+                yield text, str(path)
 
 
 class Naming(Enum):
