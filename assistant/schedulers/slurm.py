@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from assistant.schedulers.slurm_jobs import (
 from assistant.schedulers.slurm_nodes import SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_run import (
     JOB_RIGHTS,
+    NO_RIGHT,
     NO_SUCH_JOB,
     SlurmCommands,
     arguments_problem,
@@ -53,6 +55,8 @@ from assistant.schedulers.slurm_text import UNKNOWN_USER, Marks, owner_of, recor
 logger = logging.getLogger(__name__)
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
+SETTLE_S, SETTLE_POLL_S = 5.0, 0.3
+"""How long a refused end of a job is looked at, and how often: Slurm refuses signals to a job that begins or ends just then."""
 STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+\d+)?\.\d+")
 
 
@@ -363,8 +367,22 @@ class SlurmScheduler:
     def _give(self, change: SlurmChange) -> None:
         for command in change.commands:
             completed = self.commands.run(command.program, *command.words, before=command.before)
-            if (completed.status or (change.silent and completed.err.strip())) and not change.came_about():
+            if not completed.status and not (change.silent and completed.err.strip()):
+                continue
+            # a later command may do what one that came too early or too late could not
+            goes_on = change.insists and not NO_RIGHT.search(completed.error_text)
+            is_last = command is change.commands[-1]
+            if not change.came_about() and not (goes_on and (not is_last or self._comes_about(change))):
                 raise refused(change.purpose, completed, change.remedy)
+
+    def _comes_about(self, change: SlurmChange) -> bool:
+        """Ask for a moment whether a refused change holds anyway: the controller may be about to clear what it names."""
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            time.sleep(SETTLE_POLL_S)
+            if change.came_about():
+                return True
+        return False
 
     # Asking Slurm
 

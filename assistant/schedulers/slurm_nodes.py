@@ -244,6 +244,8 @@ class SlurmChange(NamedTuple):
     """Whether there is anything to do; raises ToolError where the change is not allowed."""
     came_about: Callable[[], bool] = lambda: False
     """Whether what a command refused to do holds anyway; asked after a refusal."""
+    insists: bool = False
+    """Whether the other commands follow a refused one, and what they lead to is waited for: ending a job that moves meanwhile."""
     silent: bool = False
     """Whether a word on standard error is a refusal, too."""
     renamed: Callable[[Mapping[str, str]], tuple[SlurmCommand, ...]] | None = None
@@ -293,6 +295,7 @@ def end_at_once(row: SlurmRow, steps: Sequence[str], before: Sequence[str], has_
         JOB_RIGHTS,
         due=lambda: not row.job.state.ended,
         came_about=has_ended,
+        insists=True,
     )
 
 

@@ -139,7 +139,7 @@ def test_siblings_in_the_array_run_on(engine: Engine, owner: Owner) -> None:
 
 
 def test_a_run_of_the_same_name_elsewhere_is_left_alone(engine: Engine, owner: Owner) -> None:
-    other = Owner(owner.cluster, owner.folder.with_name("elsewhere"))
+    other = Owner(owner.cluster, owner.folder.with_name(f"{owner.folder.name}-elsewhere"))
     (other.folder / "x.py").write_text(program(LOAD, RIGHT).replace("step == 45", "step == 4500"))
     other.script("run.sh", "srun python3 -u x.py --out $SLURM_SUBMIT_DIR/ckpt")
     beside = other.sbatch("run.sh")

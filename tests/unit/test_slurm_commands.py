@@ -384,3 +384,38 @@ def test_an_owner_whom_this_machine_does_not_know_is_asked_for_by_number_once(fo
     cluster = slurm(folder)
     assert [cluster.jobs()[0].user, cluster.jobs()[0].account] == ["uid 2001"] * 2
     assert (folder / "asked").read_text(encoding="utf-8") == "x\n"
+
+
+def ending(folder: Path, refuses: str, answer: str) -> SlurmScheduler:
+    """Return a Slurm with job 7, whose scancel refuses some words and ends the job with its last ones alone."""
+    row = {"JobArrayID": "7", "JobID": "7", "Name": "llm"}
+    squeue(folder, {**row, "State": "CANCELLED"})
+    (folder / "squeue").rename(folder / "squeue.ended")
+    squeue(folder, {**row, "State": "RUNNING"})
+    text = (folder / "squeue").read_text()
+    steps = (
+        f'case "$*" in *--steps*) exit;; *%T*) echo RUNNING; exit;; esac; [ -e {folder}/over ] && exec {folder}/squeue.ended "$@"'
+    )
+    (folder / "squeue").write_text(text.replace("#!/bin/sh\n", f"#!/bin/sh\n{steps}\n"))
+    refusal = f'echo "scancel: error: Kill job error on job id 7: {answer}" >&2; exit 1'
+    body = f'echo "$*" >> {folder}/given; case "$*" in {refuses}) {refusal};; esac'
+    program(folder, "scancel", f'{body}\n[ "$*" = 7 ] && touch {folder}/over; exit 0')
+    return slurm(folder)
+
+
+@pytest.mark.parametrize("refuses", ["--signal=STOP*", "*--batch*", "--signal=STOP*|*--batch*"])
+def test_an_end_goes_on_behind_a_signal_that_came_too_early_or_too_late(refuses: str, folder: Path) -> None:
+    ending(folder, refuses, "Invalid job id specified").end_at_once("7")
+    assert (folder / "given").read_text().splitlines() == ["--signal=STOP --full 7", "--batch --signal=KILL 7", "7"]
+
+
+def test_an_end_without_the_right_to_it_is_refused_at_the_first_command(folder: Path) -> None:
+    with pytest.raises(ToolError, match=r"to end job 7 was refused by Slurm.*Access/permission denied"):
+        ending(folder, "*", "Access/permission denied").end_at_once("7")
+    assert (folder / "given").read_text().splitlines() == ["--signal=STOP --full 7"]
+
+
+def test_an_end_that_slurm_refuses_to_the_last_is_no_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assistant.schedulers.slurm.SETTLE_S", 0.5)
+    with pytest.raises(ToolError, match="Invalid job id specified"):
+        ending(folder, "*", "Invalid job id specified").end_at_once("7")

@@ -201,3 +201,34 @@ def test_a_file_that_the_log_names_as_saved_is_judged_where_its_form_is_known_an
     assert "a form that no reader knows" in unknown.unread
     gone = search_checkpoints(subject, {}, ["saved the state to work/other.json"], now=END)
     assert "no checkpoint was found" in gone.note
+
+
+CACHES = {
+    "made only where there is none": (
+        "handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)\nos.write(handle, b'7')\n",
+        True,
+    ),
+    "opened to be made": ("open(path, 'x').write('7')\nrows = open(path).read()\n", True),
+    "asked for before": ("if not os.path.exists(path):\n    open(path, 'w').write('7')\nrows = open(path).read()\n", True),
+    "else": ("if os.path.exists(path):\n    rows = open(path).read()\nelse:\n    open(path, 'w').write('7')\n", True),
+    "returned before": (
+        "def rows():\n    if os.path.isfile(path):\n        return open(path).read()\n    open(path, 'w').write('7')\nrows()\n",
+        True,
+    ),
+    "written in each case": (
+        "if not os.path.exists(path):\n    print('new')\nopen(path, 'w').write('7')\nopen(path).read()\n",
+        False,
+    ),
+    "written where it is": ("if os.path.exists(path):\n    open(path, 'w').write('7')\nrows = open(path).read()\n", False),
+    "another is asked for": ("if not os.path.exists('ready'):\n    open(path, 'w').write('7')\nrows = open(path).read()\n", False),
+    "opened by the system to be written": ("os.open(path, os.O_WRONLY | os.O_CREAT)\n", False),
+    "made and written later": ("open(path, 'x').write('7')\nrows = open(path).read()\nopen(path, 'w').write('8')\n", False),
+}
+
+
+@pytest.mark.parametrize("case", CACHES)
+def test_a_file_that_a_start_leaves_as_it_is_does_not_count(case: str, tmp_path: Path) -> None:
+    source, harmless = CACHES[case]
+    write(tmp_path / "cache/words.json", "7\n")
+    write(tmp_path / "x.py", f"import os\npath = os.path.abspath('cache/words.json')\n{source}", START - timedelta(minutes=1))
+    assert (names(job(tmp_path, "python3 x.py")) == []) is harmless

@@ -3,7 +3,8 @@
 Words of a source prove little about a program in C, R or a shell, and nothing about a binary. What lies in its folders does: a
 file that changed while the job ran, and that is no log, picture, cache or record of settings, may be a state, or results that a
 start from the beginning writes over. Of a Python program that is read whole, a file that it only ever writes, and never asks for,
-reads, moves or lists, is a result that it makes again; and one that it only ever reads was written by somebody else.
+reads, moves or lists, is a result that it makes again; one that it only ever reads was written by somebody else; and one that it
+makes only where there is none, such as a cache, is left as it is by a start.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.recover.shell.folders import CLOCKS_APART, UNRESOLVED
 from assistant.recover.source.file_uses import ARCHIVES, LOADERS, OPENS, WRITERS, FileUses, file_uses
 from assistant.recover.source.paths import COUNTED, Caller
-from assistant.recover.source.trainer_source import dotted
+from assistant.recover.source.trainer_source import dotted, syntax_tree
 from assistant.untrusted import is_folder, is_regular, list_folder, reading_as, status_of
 
 MOST_NAMED = 12
@@ -53,7 +54,8 @@ NO_RESULT_FOLDERS = re.compile(r"\.hydra|logs?|tb|tensorboard|runs/\w*events|\.t
 MARKS = re.compile(r"done|finish|complete|success|ready|\bok\b|stage|step|flag", re.IGNORECASE)
 """Names of empty files that tell what is done."""
 TAKES_NO_LOOK = frozenset(
-    "print mkdir makedirs Path PurePath join joinpath str repr format info debug warning error log add_argument append".split()
+    "print mkdir makedirs Path PurePath join joinpath str repr format info debug warning error log add_argument append "
+    "abspath realpath dirname basename expanduser normpath relpath splitext fspath absolute resolve with_suffix with_name".split()
 )
 """Calls that take a path and neither read nor move what lies there."""
 PATH_METHODS = frozenset(
@@ -290,14 +292,16 @@ class _Explanations:
         """Tell whether nothing of a file is lost by a start: the programs only write it, and whole, or only read it."""
         if not self._uses or re.search(rf"{SHELL_READS}[^\n]{{0,300}}{re.escape(path.name)}", self._script):
             return False
-        writes = reads = 0
+        writes = reads = makes = 0
         for program, uses in self._uses:
             for caller in uses.calls:
                 method = dotted(caller.node.func).rpartition(".")[2]
                 naming = self._names(program, uses, caller, path) if method not in TAKES_NO_LOOK else Naming.NONE
                 if naming is Naming.NONE:
                     continue
-                if _writes_whole(uses, caller):
+                if naming is Naming.CERTAIN and (_creates(uses, caller) or self._is_absent(program, uses, caller, path)):
+                    makes += 1
+                elif _writes_whole(uses, caller):
                     writes += 1
                 elif _only_reads(uses, caller):
                     reads += 1 if naming is Naming.CERTAIN else 0
@@ -305,7 +309,24 @@ class _Explanations:
                         return False
                 else:
                     return False
-        return (writes > 0 and not reads) or (reads > 0 and not writes and self._is_given_alone(path))
+        if makes and not writes:
+            return True
+        return (writes > 0 and not reads and not makes) or (reads > 0 and not writes and self._is_given_alone(path))
+
+    def _is_absent(self, program: JobProgram, uses: FileUses, caller: Caller, path: Path) -> bool:
+        """Tell whether a call that writes a file is reached only where the file is not there: `if not p.exists(): save(p)`."""
+        if not _writes_whole(uses, caller):
+            return False
+        tests = [
+            test
+            for test, statements in _absent_branches(syntax_tree(caller.source.text))
+            if any(node is caller.node for statement in statements for node in ast.walk(statement))
+        ]
+        return any(
+            self._names(program, uses, look, path) is Naming.CERTAIN
+            for look in uses.calls
+            if look.source is caller.source and any(look.node is test for test in tests)
+        )
 
     def _is_given_alone(self, path: Path) -> bool:
         """Tell whether the script names a file only as an argument of the programs that are read."""
@@ -333,6 +354,30 @@ class _Explanations:
                 if fnmatchcase(str(path), pattern if pattern.startswith("/") else f"*/{pattern}"):
                     return Naming.CERTAIN
         return Naming.NONE
+
+
+def _absent_branches(tree: ast.AST) -> Iterator[tuple[ast.Call, list[ast.stmt]]]:
+    """Yield the calls that ask whether a file is there, each with the statements that are run only where it is not."""
+    for node in ast.walk(tree):
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if not isinstance(block, list):
+                continue
+            for place, statement in enumerate(block):
+                if not isinstance(statement, ast.If):
+                    continue
+                negated = isinstance(statement.test, ast.UnaryOp) and isinstance(statement.test.op, ast.Not)
+                look = statement.test.operand if isinstance(statement.test, ast.UnaryOp) else statement.test
+                if isinstance(look, ast.Call) and dotted(look.func).rpartition(".")[2] in ("exists", "isfile", "is_file"):
+                    leaves = isinstance(statement.body[-1], ast.Return | ast.Continue | ast.Raise)
+                    yield look, statement.body if negated else [*statement.orelse, *(block[place + 1 :] if leaves else [])]
+
+
+def _creates(uses: FileUses, caller: Caller) -> bool:
+    """Tell whether a call makes a file and fails where there is one."""
+    name = dotted(caller.node.func)
+    if name == "os.open":
+        return "O_EXCL" in ast.unparse(caller.node)
+    return (name in OPENS or name.rpartition(".")[2] == "open") and uses.mode_of(caller).startswith("x")
 
 
 def _takes_path(caller: Caller) -> bool:
