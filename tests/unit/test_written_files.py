@@ -215,6 +215,15 @@ CACHES = {
         "def rows():\n    if os.path.isfile(path):\n        return open(path).read()\n    open(path, 'w').write('7')\nrows()\n",
         True,
     ),
+    "read by what was opened": (
+        "import json\nif not os.path.exists(path):\n    with open(path, 'w') as f:\n        json.dump({}, f)\n"
+        "with open(path) as f:\n    rows = json.load(f)\nrows = json.load(open(path))\n",
+        True,
+    ),
+    "read by a path of which nothing is known": (
+        "import json, sys\nf = input()\nopen(path, 'x').write('7')\nrows = json.load(f)\n",
+        False,
+    ),
     "written in each case": (
         "if not os.path.exists(path):\n    print('new')\nopen(path, 'w').write('7')\nopen(path).read()\n",
         False,

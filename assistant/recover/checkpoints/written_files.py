@@ -26,7 +26,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.recover.shell.folders import CLOCKS_APART, UNRESOLVED
-from assistant.recover.source.file_uses import ARCHIVES, LOADERS, OPENS, WRITERS, FileUses, file_uses
+from assistant.recover.source.file_uses import ARCHIVES, LOADERS, OPENS, WRITERS, FileUses, file_uses, is_opener
 from assistant.recover.source.paths import COUNTED, Caller
 from assistant.recover.source.trainer_source import dotted, syntax_tree
 from assistant.untrusted import is_folder, is_regular, list_folder, reading_as, status_of
@@ -343,6 +343,9 @@ class _Explanations:
         holder = [caller.node.func.value] if of_path and isinstance(caller.node.func, ast.Attribute) else []
         nodes: list[ast.expr] = [*caller.node.args, *(item.value for item in caller.node.keywords), *holder]
         for node in nodes:
+            handle = (id(caller.source), id(caller.scope), node.id) if isinstance(node, ast.Name) else None
+            if is_opener(node) or handle in uses.handles:
+                continue  # an opened file: the call that opens it names it
             for text in uses.reader.texts(caller.source, node, caller.scope):
                 if text == UNRESOLVED:
                     # a path of which nothing is known may be any file: only where a call opens or loads by it does that matter

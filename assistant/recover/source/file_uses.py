@@ -109,6 +109,12 @@ class SavePlace(NamedTuple):
     """The names that it gives them, as patterns: each number that it counts as a 0, `model-0.mdl`, what is not known as `*`."""
 
 
+def is_opener(node: ast.expr) -> bool:
+    """Tell whether a call opens the file that its first argument, or the object before it, names."""
+    name = dotted(node.func) if isinstance(node, ast.Call) else ""
+    return name in OPENS or name in ("os.open", "os.fdopen") or name.rpartition(".")[2] == "open"
+
+
 class FileUses:
     """The states that one program writes and loads."""
 
@@ -134,6 +140,22 @@ class FileUses:
             call = source_call(caller.source, caller.node) if is_log else None
             log_calls += [call] if call is not None else []
         return log_calls
+
+    @cached_property
+    def handles(self) -> frozenset[tuple[int, int, str]]:
+        """The names that hold opened files, by the identities of source and scope: `f` of `with open(path) as f`."""
+        opened = [caller for caller in self.calls if is_opener(caller.node)]
+        places = {(id(caller.source), id(caller.scope), name) for caller in opened for name in self._result_names(caller)}
+        return frozenset(
+            (source, scope, name)
+            for source, scope, name in places
+            if all(
+                isinstance(value, ast.Call) and is_opener(value)
+                for caller in opened
+                if id(caller.source) == source
+                for value in self.reader.names_of(caller.source).assigned.get((scope, name), ())
+            )
+        )
 
     def _opens_log(self, caller: Caller) -> bool:
         if dotted(caller.node.func) not in (*OPENS, "os.open") or not caller.node.args:
