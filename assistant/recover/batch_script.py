@@ -105,7 +105,7 @@ def launches_of(
     *,
     environment: Mapping[str, str],
     work_dir: str,
-    arguments: Sequence[str] = (),
+    arguments: Sequence[str] | None = None,
     read: Callable[[str], str | None] = lambda _: None,
     exists: FileTest | None = None,
     unanswered: bool | None = None,
@@ -119,7 +119,7 @@ def launches_of(
         script: Its text; of at most `MOST_SCRIPT_BYTES` something is read.
         environment: Variables that it begins with.
         work_dir: The folder in which it begins.
-        arguments: Of the script: `$1` and so on.
+        arguments: Of the script: `$1` and so on; None where they are not known.
         read: Returns the text of another file by its absolute path, None where it cannot be read; called for scripts that this one
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
@@ -128,7 +128,8 @@ def launches_of(
         read_table: As `read`, for files whose lines its commands choose from; `read` where it is None.
         limit: Says afterwards whether all of the script was read.
     """
-    shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
+    shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, exists=exists, view=view)
+    shell.parameters, shell.parameters_known = tuple(arguments or ()), arguments is not None
     shell.limit, shell.read_table, shell.unanswered = limit or shell.limit, read_table, unanswered
     if len(script) > MOST_SCRIPT_BYTES:
         shell.limit.reached = f"it is read as far as its {MOST_SCRIPT_BYTES:,}th letter"
@@ -144,7 +145,7 @@ def launches_of(
     for name in [name for name in shell.functions if name not in shell.called]:
         # a trap, `xargs` or another shell may run what is named: a name that stands nowhere else is dead code
         if len(re.findall(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", script)) > 1:
-            _call(shell, name, (), guarded=False)
+            _call(shell, name, None, guarded=False)
     return shell.launches
 
 
@@ -158,17 +159,18 @@ def _run(shell: ShellState, text: str) -> None:
             return
 
 
-def _call(shell: ShellState, name: str, arguments: Sequence[str], *, guarded: bool) -> None:
-    """Run a function of the script: in the same shell, with parameters of its own."""
+def _call(shell: ShellState, name: str, arguments: Sequence[str] | None, *, guarded: bool) -> None:
+    """Run a function of the script: in the same shell, with parameters of its own; None where these are not known."""
     shell.called.add(name)
     if shell.calls >= MOST_CALLS:
         return
-    outer_parameters, shell.parameters = shell.parameters, tuple(arguments)
+    outer = shell.parameters, shell.parameters_known
+    shell.parameters, shell.parameters_known = tuple(arguments or ()), arguments is not None
     was_guarded, shell.guarded = shell.guarded, shell.guarded or guarded
     shell.calls += 1
     _run(shell, shell.functions[name])
     shell.calls -= 1
-    shell.parameters, shell.guarded = outer_parameters, was_guarded
+    (shell.parameters, shell.parameters_known), shell.guarded = outer, was_guarded
 
 
 def _command(shell: ShellState, command: ScriptCommand) -> None:
@@ -286,7 +288,14 @@ def _deeper(shell: ShellState, text: str, arguments: Sequence[str]) -> None:
     if shell.depth >= MOST_NESTED:
         return
     inner = replace(
-        shell, variables=dict(shell.variables), arrays={}, tables={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
+        shell,
+        variables=dict(shell.variables),
+        arrays={},
+        tables={},
+        parameters=tuple(arguments),
+        parameters_known=True,
+        depth=shell.depth + 1,
+        over=False,
     )
     _run(inner, text[:MOST_SCRIPT_BYTES])
 

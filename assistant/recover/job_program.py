@@ -236,7 +236,7 @@ def job_launches(
         job.spec.script,
         environment=job_environment(job),
         work_dir=str(job.work_dir or job.spec.work_dir),
-        arguments=job.spec.arguments,
+        arguments=job.spec.arguments or (None if job.spec.doubt else ()),
         read=read,
         exists=exists,
         unanswered=unanswered,

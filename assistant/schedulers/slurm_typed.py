@@ -32,6 +32,8 @@ __all__ = [
 
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
 """How sbatch begins the script that it makes of `--wrap`."""
+READS_ARGUMENTS = re.compile(r"(?<!\\)\$(?:[1-9@*#]|\{#?[1-9@*])")
+"""How a script takes its arguments, `$1`; functions do so, too."""
 VALUE_LETTERS = "ABCDFGLJMNSabcdeimnopqtwx"
 """Short options of sbatch that take a value."""
 _LONG = {
@@ -109,6 +111,8 @@ def read_line(line: str, *, command: str | None, script: str, fields: Mapping[st
     """
     digest = fields.get(f"export {NEW_ARGUMENTS}", "")
     if not line.strip():
+        if command is None and wrapped_text(script) is None and READS_ARGUMENTS.search(script):
+            return TypedSubmission(doubt="its script takes arguments, and neither the accounting nor the controller keeps them")
         return TypedSubmission(None, *exact_arguments(_behind_path(command or ""), script, digest))
     head, tail = line, ""
     wrapped = wrapped_text(script)

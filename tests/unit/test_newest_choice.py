@@ -241,7 +241,18 @@ main()
 """
 
 
-@pytest.mark.parametrize("check", ["any(out.iterdir())", "len(list(out.iterdir())) > 0", "bool(list(out.iterdir()))"])
+@pytest.mark.parametrize(
+    "check",
+    [
+        "any(out.iterdir())",
+        "len(list(out.iterdir())) > 0",
+        "bool(list(out.iterdir()))",
+        "os.listdir(out)",
+        "os.listdir(out) and not args.overwrite",
+        "(not args.overwrite and list(out.iterdir()))",
+        "not (not os.listdir(out))",
+    ],
+)
 def test_a_choice_under_a_word_that_is_not_given_and_a_look_whether_anything_lies_there_choose_nothing(
     check: str, tmp_path: Path
 ) -> None:

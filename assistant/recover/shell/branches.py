@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FileTest = Callable[[str, str], bool | None]
 """Tells whether `[ -f PATH ]` holds: from the letter of the test and the absolute path; None where that cannot be told."""
 FILE_TEST = re.compile(r"-[defhLrs]")
+OTHER_TEXT = re.compile(r"`|\$(?![\d#@*]|\{(?:#|[\d@*]+)(?::?-[\w./-]*)?\})")
+"""What puts more into a word than it shows, besides the arguments of the script."""
 TESTS = frozenset(("[", "[[", "]", "]]", "test"))
 
 
@@ -128,17 +130,18 @@ class Branches:
             self.list = _List(outer.status if outer.passed_over else None, outer.passed_over, outer.guarded, closed=True)
         return closes
 
-    def command(self, words: list[str], joint: str = "") -> bool:
+    def command(self, words: list[str], joint: str = "", *, texts_known: bool = False) -> bool:
         """Note a whole command, and tell whether a run comes to it; one between `if` and `then` is a condition.
 
         Args:
             words: Its own.
             joint: The operator before it.
+            texts_known: Whether its words hold nothing but what stands there and arguments of the script: empty ones are empty.
         """
         branch_taken = self.taken
         plain = [word for word in words if word not in _WORDS]
         asks = len(plain) > 1 and any(FILE_TEST.fullmatch(word) for word in plain) and ("[" in plain[0] or plain[0] == "test")
-        answer = self._holds(plain) if joint not in ("|", "|&") else None
+        answer = self._holds(plain, texts_known=texts_known) if joint not in ("|", "|&") else None
         if self.stack and self.stack[-1].asking:
             self.stack[-1].guarded |= asks
             tests = self.stack[-1].tests
@@ -165,12 +168,12 @@ class Branches:
         answer = _matches(text, pattern)
         return self.unanswered if answer is None else answer
 
-    def _holds(self, words: list[str]) -> bool | None:
-        answer = self._answer(words)
+    def _holds(self, words: list[str], *, texts_known: bool) -> bool | None:
+        answer = self._answer(words, texts_known=texts_known or self.exists is not None)
         asks = words[:1] == ["(("] or not TESTS.isdisjoint(words)
         return self.unanswered if answer is None and asks else answer
 
-    def _answer(self, words: list[str]) -> bool | None:
+    def _answer(self, words: list[str], *, texts_known: bool) -> bool | None:
         if words in (["true"], ["false"], [":"]):
             return words != ["false"]
         if words[:1] == ["(("]:
@@ -179,10 +182,10 @@ class Branches:
         expected = True
         while plain and plain[0] == "!":
             plain, expected = plain[1:], not expected
-        if words[:1] == ["[["] and self.exists is not None:
+        if words[:1] == ["[["] and texts_known:
             plain = _with_empty_texts(plain)
         unknown = TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
-        if unknown or len(plain) not in (2, 3) or (self.exists is None and (len(plain) == 2 or "" in plain)):
+        if unknown or len(plain) not in (2, 3) or (not texts_known and (len(plain) == 2 or "" in plain)):
             return None
         if len(plain) == 3 or plain[0] in ("-n", "-z"):
             answer = _text_test(plain) if len(words) <= 5 and not self.repeating else None

@@ -300,7 +300,7 @@ def _unset(shell: ShellState, words: Sequence[str], _: str | None) -> None:
 
 def _set(shell: ShellState, words: Sequence[str], _: str | None) -> None:
     if "--" in words:
-        shell.parameters = tuple(words[list(words).index("--") + 1 :])
+        shell.parameters, shell.parameters_known = tuple(words[list(words).index("--") + 1 :]), True
 
 
 def _printf(shell: ShellState, words: Sequence[str], _: str | None) -> None:

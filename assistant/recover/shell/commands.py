@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.recover.shell.branches import Branches, may_have_changed
+from assistant.recover.shell.branches import OTHER_TEXT, Branches, may_have_changed
 from assistant.recover.shell.builtins import DECLARATIONS, arithmetic_command, assign, counted_in, set_scalar
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.shell.words import (
@@ -86,17 +86,17 @@ class CommandReader:
         self.scanner = Scanner(shell, text)
         exists = self._exists if shell.exists is not None else None
         self.branches = Branches(exists, lambda path: host_path(shell, path), shell.unanswered)
-        # takes the assignments of branches that are not run
         self.given: str | None = None
+        self.texts_known = True
+        # takes the assignments of branches that are not run
         self.aside = replace(shell, variables={}, arrays={}, tables={}, view=None)
         self.words: list[str] = []
         self.writes: list[str] = []
         self.loops: list[_Loop | None] = []
         self.outer: list[tuple[str, dict[str, str], dict[str, list[str]], dict[str, dict[str, str]]]] = []
         """Folder and variables of the shells around the subshells that are open."""
-        self.delimiter = ""
-        self.joint = ""
-        """The operator before the command."""
+        self.delimiter, self.joint = "", ""
+        """What ends the here-document that is open, and the operator before the command."""
         self.heads: list[int] = []
         """Where the loops that are open begin in the text."""
         self.braces: list[int] = []
@@ -176,6 +176,7 @@ class CommandReader:
             self.assigned += self.text[before : scanner.at]
             return
         added = scanner.word(cut=not declares)
+        self.texts_known = self.texts_known and OTHER_TEXT.search(self.text, before, scanner.at) is None
         if not added and self.words and self.words[-1].startswith("--") and self.text[before] in "$`":
             self.words[-1] += EMPTIED
         self.words += added
@@ -316,7 +317,9 @@ class CommandReader:
     def _run_to(self, operator: str, stdin: str) -> Iterator[ScriptCommand]:
         """Yield the command that ends here, where a run comes to it."""
         certain = self.branches.certain(after_operator=self.behind)
-        runs = self.branches.command([word.rstrip(EMPTIED) for word in self.words], self.joint) and not self.left
+        texts_known = self.texts_known and self.state.parameters_counted
+        words = [word.rstrip(EMPTIED) for word in self.words]
+        runs = self.branches.command(words, self.joint, texts_known=texts_known) and not self.left
         self._loop()
         self.shell.called.update(word for word in self.words if word in self.shell.functions)
         if runs:
@@ -325,7 +328,7 @@ class CommandReader:
             yield replace(command, certain=certain)
         if self.assigned.startswith("IFS=") and self.words:
             self.state.variables.pop("IFS", None)  # it counts for that command alone
-        self.words, self.writes, self.given = [], [], None
+        self.words, self.writes, self.given, self.texts_known = [], [], None, True
 
     def _subshell(self, *, opens: bool) -> None:
         """Enter a shell of its own, or leave it: folder and variables are then those from before."""

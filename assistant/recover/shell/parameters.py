@@ -267,10 +267,11 @@ def scalar(shell: ShellState, name: str) -> str | None:
     """Return what a name, a number of a parameter or `#` holds; None where nothing is known of it."""
     if name.isdecimal():
         number = int(name)
-        return shell.parameters[number - 1] if 0 < number <= len(shell.parameters) else None
+        if 0 < number <= len(shell.parameters):
+            return shell.parameters[number - 1]
+        return "" if number and shell.parameters_counted else None
     if name == "#":
-        parameters_known = shell.parameters and not any(UNRESOLVED in parameter for parameter in shell.parameters)
-        return str(len(shell.parameters)) if parameters_known else None  # Slurm may not have kept the arguments
+        return str(len(shell.parameters)) if shell.parameters_counted else None
     if name in shell.tables:
         return element(shell, name, "0")
     if name in shell.arrays:

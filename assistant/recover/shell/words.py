@@ -62,6 +62,8 @@ class ShellState:
     keyed: set[str] = field(default_factory=set)
     """Names of arrays that keys and not numbers index: `declare -A`."""
     parameters: tuple[str, ...] = ()
+    parameters_known: bool = False
+    """Whether there are no more parameters than those: one behind them is empty, and not unknown."""
     depth: int = 0
     exists: FileTest | None = None
     unanswered: bool | None = None
@@ -86,6 +88,11 @@ class ShellState:
     """Whether the script has ended with `exit`."""
     limit: ReadingLimit = field(default_factory=ReadingLimit)
     """Of the whole script, also of the shells that it starts."""
+
+    @property
+    def parameters_counted(self) -> bool:
+        """Whether all parameters are known, and so how many there are."""
+        return (self.parameters_known or bool(self.parameters)) and not any(UNRESOLVED in text for text in self.parameters)
 
 
 def joined_path(folder: str, path: str) -> str:

@@ -436,15 +436,32 @@ def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall
 def _is_only_counted(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether a listing only says how many there are, or whether there is any (`any(out.iterdir())`): it chooses none."""
     tree = syntax_tree(source.text) if source.parsed else ast.Module([], [])
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or dotted(node.func) not in COUNTS or not node.args:
-            continue
-        listing = node.args[0]
+    for operand in (operand for node in ast.walk(tree) for operand in _counted_operands(node)):
+        listing = operand
         while isinstance(listing, ast.Call) and dotted(listing.func) in COPIES and listing.args:
             listing = listing.args[0]
         if isinstance(listing, ast.Call) and listing.lineno == call.line and dotted(listing.func) == call.name:
             return True
     return False
+
+
+def _counted_operands(node: ast.AST) -> list[ast.expr]:
+    """Return the values of which an expression or statement asks only how many there are, or whether there is any."""
+    if isinstance(node, ast.Call):
+        return node.args[:1] if dotted(node.func) in COUNTS else []
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand] if isinstance(node.op, ast.Not) else []
+    if not isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+        return []
+    # the last operand of `x = a or b` is handed on, those of a test are not
+    waiting, operands = [node.test], []
+    while waiting:
+        test = waiting.pop()
+        if isinstance(test, ast.BoolOp):
+            waiting += test.values
+        else:
+            operands.append(test)
+    return operands
 
 
 def _finds_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
