@@ -13,6 +13,7 @@ import pytest
 
 from assistant.recover.checkpoints.forms import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, inventory
+from assistant.recover.checkpoints.layout import entries
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 
@@ -101,3 +102,28 @@ def test_of_a_torn_file_its_damage_is_said_first(name: str, tmp_path: Path) -> N
     (torn,) = inventory(tmp_path, now=NOW).checkpoints
     assert "was cut short" in torn.problems[0]
     assert "tells its step neither" in torn.problems[-1]
+
+
+OWN_FORMS: tuple[tuple[str, dict[str, bytes], str | None], ...] = (
+    ("iter_0000020", {"model.pkl": pickle.dumps({"w": [1.0] * 9}), "COMPLETE": b""}, "plain"),
+    ("iter_0000020", {"weights.f64": b"x" * 80, "state.json": b'{"iter": 20}', "COMPLETE": b""}, None),
+    ("iter_0000020", {"sample_0.png": b"x"}, None),
+    ("checkpoint-20", {"model.bin": pickle.dumps([1.0] * 9), "optimizer.pt": pickle.dumps([1.0])}, "plain"),
+    ("checkpoint-20", {"weights.npy": b"x" * 80, "state.json": b'{"step": 20}'}, "plain"),
+    ("checkpoint-20", {"model.safetensors": b"x" * 80}, "huggingface"),
+    ("checkpoint-20", {"pytorch_model-00001-of-00002.bin": b"x" * 80}, "huggingface"),
+    ("iter_0000020", {"mp_rank_00/model_optim_rng.pt": b"x"}, "megatron"),
+    ("iter_0000020", {"common.pt": b"x"}, "megatron"),
+    ("step-20", {"weights.pt": b"x"}, "plain"),
+)
+
+
+@pytest.mark.parametrize(("name", "files", "layout"), OWN_FORMS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_folder_is_of_a_framework_only_where_one_of_its_files_is(
+    name: str, files: dict[str, bytes], layout: str | None, tmp_path: Path
+) -> None:
+    for inner, content in files.items():
+        path = tmp_path / name / inner
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert [entry.format.value for entry in entries(tmp_path)] == ([layout] if layout else [])

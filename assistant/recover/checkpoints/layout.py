@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,9 @@ from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
 from assistant.recover.checkpoints.inner_counts import epoch_inside, inner_count, step_inside
 from assistant.recover.checkpoints.names import (
+    OF_HUGGINGFACE,
+    OF_INTERNEVO,
+    OF_MEGATRON,
     OUR_FOLDERS,
     SUFFIXES,
     Unit,
@@ -118,6 +121,7 @@ DIRECTORY_STEPS = {
     Format.TORCHTITAN: re.compile(r"step-(\d{1,18})"),
     Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
+FILES_OF = {Format.MEGATRON: OF_MEGATRON, Format.HUGGINGFACE: OF_HUGGINGFACE, Format.TORCHTITAN: re.compile(r"\.metadata$")}
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 KERAS_WEIGHTS, KERAS_STATE = "latest.weights.h5", "training_metadata.json"
@@ -352,7 +356,8 @@ def _joined_ranks(listed: list[Entry]) -> list[Entry]:
 
 
 def _bare(entry: Entry) -> bool:
-    return entry.format is Format.MEGATRON and not any("/" in name or DISTCP.search(name) for name in entry.files)
+    has_name = DIRECTORY_STEPS[Format.MEGATRON].fullmatch(TEMPORARY.sub("", entry.path.name)) is not None
+    return has_name and not any("/" in name or DISTCP.search(name) for name in entry.files)
 
 
 def entry_of(path: Path) -> Entry | None:
@@ -443,10 +448,10 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         step = int(match.group(1))
         if layout is Format.MEGATRON and any(file == "manifest.json" or OURS.search(file) for file in files):
             return Format.NIGHTSHIFT, step
-        if layout is Format.INTERNEVO and not _looks_like_internevo(files):
+        if layout is Format.INTERNEVO and not any(map(OF_INTERNEVO.match, files)):
             break
-        if layout is Format.TORCHTITAN and files and not distributed:
-            return (Format.PLAIN, step) if _holds_weights(files) else None
+        if files and not distributed and layout in FILES_OF and not any(map(FILES_OF[layout].match, files)):
+            return (Format.PLAIN, step) if layout is Format.HUGGINGFACE or _holds_weights(files) else None
         if layout is Format.DEEPSPEED and files and not any(file.endswith("_states.pt") for file in files):
             return (Format.DCP if distributed else Format.PLAIN), step  # verl names its folders alike
         return layout, step
@@ -455,7 +460,7 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         return None
     if distributed:
         return (Format.COMPOSER if COMPOSER_FILE.match(name) else Format.DCP), numbered
-    plain = PLAIN_FOLDER.fullmatch(name) or (name.isdecimal() and any(NUMBER_ALONE.search(file) for file in files))
+    plain = PLAIN_FOLDER.fullmatch(name) or (name.isdecimal() and any(map(NUMBER_ALONE.search, files)))
     return (Format.PLAIN, numbered) if plain and _holds_weights(files) else None
 
 
@@ -465,16 +470,12 @@ def _holds_weights(files: Collection[str]) -> bool:
     return any(file.endswith((*SUFFIXES, "/.zarray")) or bundle_prefix(file.rpartition("/")[2]) for file in files)
 
 
-def _looks_like_internevo(files: Iterable[str]) -> bool:
-    return any(re.match(r"(?:model|optimizer)_\w*tp\d+|context\.pt$|\d+\.step$", file) for file in files)
-
-
 def _snapshot(slot: Path) -> Entry | None:
     """Return InternEvo's snapshot in one of its two slots; its step stands only in the marker's name, without which it is none."""
     if not is_folder(slot) or not re.fullmatch(r"[01]", slot.name):
         return None
     files = stat_files(slot)
-    steps = [int(match.group(1)) for file in files if (match := re.fullmatch(r"(\d{1,18})\.step", file))]
+    steps = [int(match[1]) for file in files if (match := re.fullmatch(r"(\d{1,18})\.step", file))]
     return Entry(slot, max(steps), Format.INTERNEVO, files) if steps else None
 
 
@@ -484,8 +485,7 @@ def stat_files(folder: Path) -> dict[str, FileStat]:
     Raises:
         OSError: A folder in it cannot be read, leads back to one above it, or holds more files than any checkpoint.
     """
-    files = {str(walked.path.relative_to(folder)): _of_status(walked.status) for walked in walk_files(folder)}
-    return dict(sorted(files.items()))
+    return dict(sorted((str(walked.path.relative_to(folder)), _of_status(walked.status)) for walked in walk_files(folder)))
 
 
 def file_stat(path: Path) -> FileStat:

@@ -45,6 +45,12 @@ SET_ASIDE = "nightshift-refused"
 """Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
 SECURED = "nightshift-secured"
 """Folder beside a checkpoint folder in which checkpoints have second names."""
+OF_MEGATRON = re.compile(r"mp_rank_\d|(?:common\.pt|metadata\.json)$|.*/\.zarray$")
+OF_HUGGINGFACE = re.compile(
+    r"trainer_state\.json|training_args\.bin|config\.json|pytorch_model|model\S*\.safetensors|adapter_|tokenizer"
+)
+OF_INTERNEVO = re.compile(r"(?:model|optimizer)_\w*tp\d+|context\.pt$|\d+\.step$")
+"""Files in a folder of a framework that a program of one's own, which names its folders alike, does not write."""
 OUR_FOLDERS = (SET_ASIDE, SECURED)
 OTHER_WEIGHTS = (".h5", ".hdf5", ".keras", ".index")
 """Suffixes of weights of Keras and TensorFlow, whose folders are mostly of no layout that is known."""
