@@ -12,7 +12,11 @@ import time
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
+# how long one example takes says how busy the machine is
+settings.register_profile("nightshift", deadline=None)
+settings.load_profile("nightshift")
 LEFT_OUT = "left out: the time of this run is over"
 SLOW_TIMEOUT_S = 360
 """Of a slow test without a limit of its own; other tests have the one of pyproject.toml."""

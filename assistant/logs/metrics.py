@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.logs.lines import Line
 from assistant.logs.named_numbers import NumberPattern, data_name, number_after
-from assistant.logs.plain_metrics import DONE_WORDS, GATES, LineCount, PairsReading, TableReader, pairs_reading
+from assistant.logs.plain_metrics import DONE_WORDS, GATES, LineCount, PairsReading, TableReader, counted_reading, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, PrefixMarks, marks_of
 from assistant.logs.step_places import KnownShapes, places_of
 from assistant.records import MetricPoint
@@ -303,6 +303,7 @@ class MetricReader:
         reading = self._table.take(text) if names_a_step or self._table.columns else None
         if reading is None and (names_a_step or "] [" in text) and (":" in text or "=" in text):
             reading = pairs_reading(text)
+        reading = counted_reading(text) if reading is None and names_a_step and "/" in text else reading
         if reading is None or reading.step > LARGEST_STEP:
             return
         before, self._setting = self._setting, (line, reading) if reading.setting else None

@@ -52,6 +52,15 @@ _BRACKETED = re.compile(
     re.IGNORECASE,
 )
 """A step that stands by itself before the numbers of its line: `[step 40] nll=3.5659, steps_per_sec=3.32`."""
+_COUNTED = re.compile(
+    r"(?:^|[\s|\[(,:])(?:global |train |training )?(?:step|iter|iteration|update)[ \t]{1,4}"
+    r"(?P<step>\d{1,15}) ?/ ?(?P<of>\d{1,15})(?![\d./])",
+    re.IGNORECASE,
+)
+_SEPARATORS = re.compile(r"[|,;]")
+_SEGMENT = re.compile(
+    rf"[\s\])]{{0,8}}(?P<key>[A-Za-z_][\w./-]{{0,40}})\s{{0,4}}[:=]?\s{{0,4}}(?P<value>{NUMBER})\s?[A-Za-z%/]{{0,8}}\s{{0,8}}"
+)
 _TITLE = re.compile(
     r"(?:^|[|│┃\t,]|\s\s)\s{0,4}(?:\w{1,20}[_ /])?(?:step|iter|iteration|update)s?\s{0,4}(?:$|[|│┃\t,]|\s\s)", re.IGNORECASE
 )
@@ -124,6 +133,21 @@ def pairs_reading(text: str) -> PairsReading | None:
     for match in matches:
         values.setdefault(match["key"].strip(), match["value"])
     return _reading(values)
+
+
+def counted_reading(text: str) -> PairsReading | None:
+    """Return the metrics of a line that counts its step and gives numbers behind it: `step 16/30 | rm_loss 0.61 | acc 0.72`.
+
+    None where no number with a name stands there by itself, or the line is about something else.
+    """
+    match = _COUNTED.search(text) if len(text) <= LONGEST else None
+    if match is None or int(match["step"]) > int(match["of"]) or OTHER_MATTER.search(text):
+        return None
+    segments = (_SEGMENT.fullmatch(segment) for segment in _SEPARATORS.split(text[match.end() :]))
+    values = {segment["key"].strip(): segment["value"] for segment in segments if segment is not None}
+    return (
+        _reading({"step": match["step"]} | {key: value for key, value in values.items() if not _is_step(key)}) if values else None
+    )
 
 
 def _is_step(name: str) -> bool:
