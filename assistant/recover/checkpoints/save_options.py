@@ -12,6 +12,7 @@ from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.resume.installed_trainers import installed_folders
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.temporary_folders import temporary_folders
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted
 from assistant.watch.hang import tells_of_service
 
@@ -130,7 +131,7 @@ class SaveFolder(NamedTuple):
 
 
 def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
-    """Return the folders into which programs save, the surest first, each once."""
+    """Return the folders into which programs save, the surest first, each once; none that they remove when they end."""
     folders: dict[Path, SaveFolder] = {}
     for program in programs:
         for path, how in _of_program(program):
@@ -143,7 +144,8 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
             if folder is not None and UNRESOLVED not in str(folder):
                 save_folder = folders.get(folder) or SaveFolder(folder, place.how, sure=False)
                 folders[folder] = save_folder._replace(forms=save_folder.forms | place.forms)
-    return list(folders.values())
+    passing = {program.launch.outside(path) for program in programs for path in temporary_folders(program)}
+    return [folder for path, folder in folders.items() if path not in passing]
 
 
 def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
