@@ -32,7 +32,7 @@ from assistant.content.playbooks import PlaybookLimits
 from assistant.errors import MalformedContent, NightshiftError
 from assistant.records import Category, Checkpoint, Diagnosis, Job, JobState
 from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
-from assistant.recover.checkpoints.layout import Format
+from assistant.recover.checkpoints.entry import Format
 from assistant.redact import head_of
 from assistant.schedulers.slurm_specs import component_count
 from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, whole_number, within

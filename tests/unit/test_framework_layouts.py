@@ -127,3 +127,28 @@ def test_a_folder_is_of_a_framework_only_where_one_of_its_files_is(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     assert [entry.format.value for entry in entries(tmp_path)] == ([layout] if layout else [])
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "steps", "layout"),
+    [
+        ("global_step{}", "zero_pp_rank_{}_mp_rank_00_optim_states.pt", (10, 20, 30), "plain"),
+        ("global_step{}", "zero_pp_rank_{}_mp_rank_00_optim_states.pt", (30,), "deepspeed"),
+        ("checkpoint-{}", "pytorch_model_{}.bin", (10, 20, 30), "plain"),
+        ("checkpoint-{}", "pytorch_model_{}.bin", (20,), "huggingface"),
+    ],
+)
+def test_saves_that_all_lack_what_a_framework_never_leaves_out_are_of_a_program_of_ones_own(
+    form: str, name: str, steps: tuple[int, ...], layout: str, tmp_path: Path
+) -> None:
+    for step in steps:
+        for rank in (0, 1):
+            path = tmp_path / form.format(step) / name.format(rank)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(pickle.dumps({"step": step, "weights": [0.5 * step] * 50}))
+    assert {entry.format.value for entry in entries(tmp_path)} == {layout}
+    if layout == "plain":
+        torn = tmp_path / form.format(steps[-1]) / name.format(1)
+        torn.write_bytes(torn.read_bytes()[:90])
+        healthy = [checkpoint.step for checkpoint in inventory(tmp_path, now=NOW, live=False).checkpoints if checkpoint.healthy]
+        assert healthy == list(steps[:-1])

@@ -17,7 +17,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
-from assistant.recover.checkpoints.layout import Format
+from assistant.recover.checkpoints.entry import Format
 from assistant.recover.job_program import FileReader
 from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume.documented import owner_commands, said_commands

@@ -21,8 +21,8 @@ import pytest
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
+from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import Entry, Format
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.source.settings import requeue_words
 from assistant.recover.trial.trial import (

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import MalformedContent
+from assistant.recover.checkpoints.entry import Entry, FileStat
 from assistant.recover.checkpoints.files import (
     HEADER_LIMIT_BYTES,
     PICKLE_BYTES,
@@ -41,7 +42,7 @@ from assistant.recover.checkpoints.files import (
     storage_classes,
     zip_stream_problem,
 )
-from assistant.recover.checkpoints.layout import DISTCP, Entry, FileStat
+from assistant.recover.checkpoints.layout import DISTCP
 from assistant.recover.checkpoints.streams import ZSTD_MAGIC, zstd_problem
 from assistant.untrusted import open_regular, parse_json, read_start, read_whole, whole_number
 

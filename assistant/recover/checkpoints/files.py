@@ -68,7 +68,8 @@ class ZipSource(io.RawIOBase):
 
 
 ZIP_HEAD = b"PK\x03\x04"
-PICKLE_HEAD = b"\x80"
+PICKLE_HEAD, PICKLE_FRAMES = b"\x80", (b"\x80\x04\x95", b"\x80\x05\x95")
+"""How a pickle begins: of any protocol, and since Python 3.8 whatever the name of its file."""
 HDF5_HEAD = b"\x89HDF\r\n\x1a\n"
 HDF5_END = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}
 """By the version of the superblock: where the end of the file stands, and where the width of an offset."""

@@ -20,9 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.recover.checkpoints.entry import Entry
 from assistant.recover.checkpoints.files import (
     HDF5_HEAD,
     HEADER_LIMIT_BYTES,
+    PICKLE_FRAMES,
     PICKLE_HEAD,
     ZIP_HEAD,
     hdf5_problem,
@@ -30,7 +32,6 @@ from assistant.recover.checkpoints.files import (
     safetensors_problem,
     zip_problem,
 )
-from assistant.recover.checkpoints.layout import Entry
 from assistant.recover.checkpoints.names import SUFFIXES, name_form, run_prefix
 from assistant.recover.checkpoints.shards import IGNORED_BYTES, SHRUNK_SHARE, role
 from assistant.recover.checkpoints.streams import (
@@ -118,8 +119,7 @@ def _verdict(path: Path, read_bytes: int, any_form: bool) -> FileVerdict:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)
-        problem = _stand_in(file, head, size)
-        if problem:
+        if problem := _stand_in(file, head, size):
             return FileVerdict(problem)
     if name.endswith(".safetensors"):
         return FileVerdict(safetensors_problem(path) or "")
@@ -138,8 +138,11 @@ def _verdict(path: Path, read_bytes: int, any_form: bool) -> FileVerdict:
 def _of_any_name(path: Path, read_bytes: int) -> FileVerdict:
     """Return whether a compressed stream ends: `weights.json.gz`. A file of such a name that may not be read says nothing."""
     with suppress(OSError), open_regular(path) as file:
-        name = stream_name(file.read(HEAD_BYTES))
-        return FileVerdict("" if name in ("", "zlib") else stream_verdict(file, name, read_bytes).problem)
+        head = file.read(HEAD_BYTES)
+        if head.startswith(PICKLE_FRAMES):
+            return _of(pickle_verdict(file, os.fstat(file.fileno()).st_size))
+        if stream_name(head) not in ("", "zlib"):
+            return FileVerdict(stream_verdict(file, stream_name(head), read_bytes).problem)
     return FileVerdict()
 
 
@@ -190,14 +193,12 @@ def _by_magic(path: Path, head: bytes, size: int, read_bytes: int) -> FileVerdic
     if name == "safetensors":
         return FileVerdict(safetensors_problem(path) or "")
     with open_regular(path) as file:
-        if name == "Zstandard":
-            return FileVerdict(zstd_problem(file, size) or "")
-        if name == "LZ4":
-            return FileVerdict(lz4_problem(file, size) or "")
-        if name == "NumPy":
-            return _of(npy_verdict(file, size))
-        if name == "tar":
-            return _of(tar_verdict(file, size))
+        if name in ("Zstandard", "LZ4"):
+            return FileVerdict((zstd_problem if name == "Zstandard" else lz4_problem)(file, size) or "")
+        if name in ("NumPy", "tar"):
+            return _of((npy_verdict if name == "NumPy" else tar_verdict)(file, size))
+        if head.startswith(PICKLE_FRAMES):
+            return _of(pickle_verdict(file, size))
         return _of(stream_verdict(file, name, read_bytes) if read_bytes else StreamVerdict()) if name else None
 
 
@@ -494,7 +495,6 @@ def _zero_bytes(path: Path) -> int:
                 row = 0
                 continue
             for at in range(0, len(block), ZERO_BLOCK):
-                piece = block[at : at + ZERO_BLOCK]
-                row = row + len(piece) if not any(piece) else 0
+                row = row + min(ZERO_BLOCK, len(block) - at) if not any(block[at : at + ZERO_BLOCK]) else 0
                 longest = max(longest, row)
     return longest

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from assistant.logs.phases import BEGINS, OVER, LogPhase
 from assistant.logs.prefix import parse
+from assistant.recover.checkpoints.entry import Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import Format
 from assistant.recover.checkpoints.shards import saves_of
 from assistant.untrusted import finite_number, parse_json, read_end
 

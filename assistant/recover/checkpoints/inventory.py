@@ -19,8 +19,9 @@ from types import MappingProxyType
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.arrays import array_problems, number_problem, shard_content_problems
+from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.forms import FileVerdict, ends_in_zeros, fails_alone, file_verdict, series_verdict
-from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
+from assistant.recover.checkpoints.layout import UNKNOWN_STEP, counts_steps, entries, entry_of, links
 from assistant.recover.checkpoints.names import SUFFIXES, number_in, run_prefix, says_epoch
 from assistant.recover.checkpoints.secured import is_secured, secured_entries
 from assistant.recover.checkpoints.shards import NO_STEP, missing_problems, shard_count_problem, size_problems

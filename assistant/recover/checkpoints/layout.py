@@ -6,12 +6,12 @@ import errno
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
+from assistant.recover.checkpoints.entry import Entry, FileStat, Format, in_own_form
 from assistant.recover.checkpoints.inner_counts import epoch_inside, inner_count, step_inside
 from assistant.recover.checkpoints.names import (
     OF_HUGGINGFACE,
@@ -28,86 +28,6 @@ from assistant.recover.checkpoints.names import (
     without_suffix,
 )
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
-
-
-class Format(StrEnum):
-    """The layouts that are told apart."""
-
-    MEGATRON = "megatron"
-    DEEPSPEED = "deepspeed"
-    DCP = "dcp"
-    """torch.distributed.checkpoint, by itself."""
-    HUGGINGFACE = "huggingface"
-    INTERNEVO = "internevo"
-    NEMO = "nemo"
-    """Lightning and NeMo: `*.ckpt`, and the folders `…-step=900-…/weights` of NeMo 2."""
-    ACCELERATE = "accelerate"
-    """`Accelerator.save_state`: `checkpoint_7/` counts saves, `step_900/` steps."""
-    COMPOSER = "composer"
-    """`ep0-ba900-rank0.pt`, a file a rank; or a folder of torch.distributed.checkpoint."""
-    ORBAX = "orbax"
-    """JAX: a folder named by its step, put in place by a rename when it is whole."""
-    TORCHTITAN = "torchtitan"
-    NIGHTSHIFT = "nightshift"
-    """assistant.training: a manifest written last."""
-    TENSORFLOW = "tensorflow"
-    """A prefix with its index, its shards of data and, before TensorFlow 2, a graph."""
-    SAVES = "saves"
-    """Checkpoints of TensorFlow that tell no step, only the number of the save: it orders them and counts nothing else."""
-    PLAIN = "plain"
-    """Files or folders of no layout that we know more about: the step stands in the name, or in a file that is always replaced."""
-    EPOCHS = "epochs"
-    """Files that tell no step, only the epoch: the number orders them and cannot be compared with steps."""
-    PLACED = "placed"
-    """Files that tell nothing: the number is that of the checkpoint behind which the attempt wrote them, the least it can be."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """What the file system says about one file."""
-
-    size: int
-    mtime: float
-    inode: tuple[int, int] = (0, 0)
-    """Device and inode; zeros where they are not known."""
-    uid: int = -1  # of the account that it belongs to; -1: not known
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One checkpoint on disk, whole or not."""
-
-    path: Path
-    step: int
-    format: Format
-    files: Mapping[str, FileStat]
-    """By path relative to the entry; the file's own name when the entry is one file."""
-    temporary: bool = False
-    """Whether its name marks it as not finished: `tmp-checkpoint-500`."""
-    unreadable: str = ""
-    """Why its files could not be listed; then `files` is empty."""
-    marked: bool = False
-    """Whether NeMo's marker of a save that did not finish lies beside it."""
-
-    def file(self, name: str) -> Path:
-        """Return where one of its files lies."""
-        if self.format is not Format.PLAIN and name.startswith(f"{self.path.name}.") and BUNDLE_FILE.fullmatch(name):
-            return self.path.parent / name  # beside a folder that may have the name of the prefix
-        return self.path / name if is_folder(self.path) else self.path.parent / name
-
-    @property
-    def is_prefix(self) -> bool:
-        """Whether its path is no file, but the beginning of the names of its files, as TensorFlow has it."""
-        return self.format is not Format.PLAIN and any(bundle_prefix(name) == self.path.name for name in self.files)
-
-    @property
-    def loose_files(self) -> list[Path]:
-        """Its files where it is no folder, last the one that it goes by: its own path, or the index of a prefix."""
-        if not self.is_prefix and is_folder(self.path):
-            return []
-        last = f"{self.path.name}.index" if self.is_prefix else self.path.name
-        return [self.path.parent / name for name in sorted(self.files, key=lambda name: (name == last, name))]
-
 
 TEMPORARY = re.compile(
     r"\.orbax-checkpoint-tmp[\w.-]{0,64}$|^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]{0,64})$",
@@ -241,7 +161,7 @@ def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> lis
     if any(entry.format is Format.NIGHTSHIFT for entry in listed):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         listed = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in listed]
-    listed = _with_epochs_inside(listed)
+    listed = _with_epochs_inside(in_own_form(listed))
     stepped = [entry for entry in listed if entry.step != UNKNOWN_STEP and counts_steps(entry.format, entry.path.name)]
     if any(entry.format in (Format.PLAIN, Format.TENSORFLOW, Format.NEMO) for entry in stepped):
         # epochs and steps cannot be put in one order

@@ -19,8 +19,9 @@ from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.records import Checkpoint, Job
+from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory, judged_anew
-from assistant.recover.checkpoints.layout import UNKNOWN_STEP, UNNUMBERED, Entry, Format, counts_steps
+from assistant.recover.checkpoints.layout import UNKNOWN_STEP, UNNUMBERED, counts_steps
 from assistant.recover.checkpoints.names import COUNTS_HERE, is_rolling, number_in, without_suffix
 from assistant.recover.checkpoints.shards import NO_STEP
 from assistant.recover.shell.folders import CLOCKS_APART

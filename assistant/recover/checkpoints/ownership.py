@@ -22,8 +22,9 @@ from assistant.errors import ToolError, Unavailable
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
 from assistant.records import Checkpoint, Job, MetricPoint
+from assistant.recover.checkpoints.entry import Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import Format, counts_steps
+from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.names import name_form, number_in, run_prefix
 from assistant.recover.launch_arguments import RESUME_FROM
 from assistant.recover.loaded import names_own_step

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.records import Job
-from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, LAST_NUMBER, PLAIN_FOLDER, Format, names_step, step_of_form
+from assistant.recover.checkpoints.entry import Format
+from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, LAST_NUMBER, PLAIN_FOLDER, names_step, step_of_form
 from assistant.recover.checkpoints.named_saves import named_saves, numbered_saves
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from assistant.errors import InputError
-from assistant.recover.checkpoints.layout import MOST_SLOTS, Entry, entries, step_in_name
+from assistant.recover.checkpoints.entry import Entry
+from assistant.recover.checkpoints.layout import MOST_SLOTS, entries, step_in_name
 from assistant.recover.checkpoints.names import SECURED, Unit, number_in
 from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from assistant.recover.checkpoints.arrays import dcp_problems, named
 from assistant.recover.checkpoints.bundles import bundle_prefix, bundle_problems
+from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.files import crc32_of
-from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
+from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, step_in_name
 from assistant.untrusted import is_folder, is_regular, open_regular, read_json, whole_number
 
 SHRUNK_SHARE = 0.9

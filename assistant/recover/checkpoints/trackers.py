@@ -23,16 +23,9 @@ from typing import NamedTuple
 
 from assistant.errors import OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import bundle_prefix
+from assistant.recover.checkpoints.entry import Entry, FileStat
 from assistant.recover.checkpoints.files import CHUNK_BYTES, ZIP_HEAD, ZipSource
-from assistant.recover.checkpoints.layout import (
-    UNKNOWN_STEP,
-    Entry,
-    FileStat,
-    could_be_checkpoint,
-    file_stat,
-    is_second_link,
-    step_in_name,
-)
+from assistant.recover.checkpoints.layout import UNKNOWN_STEP, could_be_checkpoint, file_stat, is_second_link, step_in_name
 from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.untrusted import MOST_ENTRIES, is_folder, is_regular, list_folder, open_regular, read_start
 

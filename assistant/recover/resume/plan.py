@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
+from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
+from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, rank_of, step_in_name
 from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.checkpoints.secured import folder_of, is_secured
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
@@ -486,9 +487,8 @@ def _tracked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint
         return ResumePlan(set_aside=later)
     names = {entry.path.name for entry in inventory.entries} if inventory is not None else set()
     if tracker is not None and (last := PurePosixPath(tracker.text).name) in names:
-        return ResumePlan(
-            set_aside=later, tracker=tracker.path, tracker_text=tracker.text.removesuffix(last) + checkpoint.path.name
-        )
+        text = tracker.text.removesuffix(last) + checkpoint.path.name
+        return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=text)
     if tracker is not None:
         shaped = re.sub(r"\d+(?=\D*$)", str(checkpoint.step), tracker.text) if tracker.step is not None else ""
         text = shaped or (str(checkpoint.step) if tracker.path.name.endswith("iteration.txt") else checkpoint.path.name)
