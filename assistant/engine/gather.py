@@ -29,6 +29,7 @@ from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, se
 from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import RESTARTS, restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
+from assistant.recover.loaded import LoadedCheckpoint, loaded_checkpoint
 from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
 from assistant.redact import head_of, tail_of
 from assistant.schedulers.slurm_jobs import killer_in
@@ -42,6 +43,8 @@ KEPT_CHARACTERS = 100_000
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
 
+FIRST_STEPS = 2
+"""A loss that is off within so many steps of the checkpoint that was loaded came with it."""
 _STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
 SPIKE_MARGIN = 5
 """Steps before a spike that a checkpoint has to be, as in the playbook: one shortly before it may hold its beginning already."""
@@ -263,7 +266,7 @@ def with_no_checkpoint(diagnosis: Diagnosis, job: Job | None, folders: Mapping[s
     if diagnosis.tail:
         return _with_result(diagnosis, search)
     if diagnosis.reason == "loss_spike":
-        return _with_checkpoint_before(diagnosis, search)
+        return _with_checkpoint_before(diagnosis, search, loaded_checkpoint(log_lines(job)))
     if search.state is not SaveState.NEVER_SAVED:
         return diagnosis
     if search.stateless:
@@ -287,12 +290,18 @@ def _with_result(diagnosis: Diagnosis, search: CheckpointSearch) -> Diagnosis:
     return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}".strip(), advice=f"{diagnosis.advice} {sentence}".strip())
 
 
-def _with_checkpoint_before(diagnosis: Diagnosis, search: CheckpointSearch) -> Diagnosis:
-    """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there."""
+def _with_checkpoint_before(diagnosis: Diagnosis, search: CheckpointSearch, loaded: LoadedCheckpoint) -> Diagnosis:
+    """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there.
+
+    Where the loss was off from the first step behind a checkpoint that the job loaded, that one may hold the damage already.
+    """
     step_match = _STEP.search(diagnosis.root_cause[0].text) if diagnosis.root_cause else None
     step = diagnosis.spike_step or (int(step_match[1]) if step_match is not None else diagnosis.step)
     checkpoints = search.inventory.checkpoints if search.inventory is not None else ()
     margin = SPIKE_MARGIN if diagnosis.spike_step else 1
+    loaded_step = next((load.step for load in reversed(loaded.loads) if load.step), None)
+    if step is not None and loaded_step is not None and step <= loaded_step + FIRST_STEPS:
+        step, margin = loaded_step, 1
     newest = max(
         (checkpoint for checkpoint in checkpoints if step is not None and checkpoint.step <= step - margin),
         key=lambda checkpoint: checkpoint.step,

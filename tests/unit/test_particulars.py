@@ -103,6 +103,25 @@ def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_
     assert advised(tmp_path, knowledge, *later).startswith("Go back to a checkpoint before the spike")
 
 
+@pytest.mark.parametrize(
+    ("line", "went_on"),
+    [
+        ("Resuming training from out/ckpt_000040.pt (iter 40)", True),
+        ("loading checkpoint at iteration 40", True),
+        ("restored ckpt/step_00040", True),
+        ("Initializing a new model from scratch", False),
+        ("loading tokenizer from gpt2", False),
+        ("loaded 3 steps of warm-up", False),
+    ],
+)
+def test_a_run_that_was_not_finite_behind_its_save_is_sent_to_one_before(
+    line: str, *, went_on: bool, tmp_path: Path, knowledge: Knowledge
+) -> None:
+    advice = advised(tmp_path, knowledge, line, *(f"iter {step}: loss nan, time 12.00ms" for step in range(41, 81)))
+    assert ("that checkpoint may hold the damage already" in advice) is went_on, advice
+    assert ("no checkpoint of this run helps" in advice) is not went_on
+
+
 def test_a_line_that_names_nothing_is_quoted_and_no_remedy_is_made_up(tmp_path: Path, knowledge: Knowledge) -> None:
     advice = advised(tmp_path, knowledge, "RuntimeError: the flux capacitor is out of phase")
     said = "All that the log says is job.log:1: RuntimeError: the flux capacitor is out of phase."

@@ -11,11 +11,17 @@ from assistant.diagnose.advice.standing import rate_lowered, spike_account
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Diagnosis
+from assistant.redact import head_of
 
 NEVER_FINITE = (
     "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps. See "
     "first whether the weights that it started from are numbers themselves, and whether a batch leaves nothing to learn from (all "
     "targets masked, which divides 0 by 0); else change learning rate, precision, loss scale or data before it starts again."
+)
+FINITE_BEFORE = (
+    "Loss or gradient norm were NaN or infinite from the first step that was logged, behind what it went on from (job.log:{line}: "
+    "{text}): that checkpoint may hold the damage already. See in the logs of the jobs before it where the loss first went off, "
+    "and go on from a checkpoint from before that, past the data of that step."
 )
 NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
 OWN_SETTING = (
@@ -24,6 +30,12 @@ OWN_SETTING = (
 )
 MOST_OF_LINE = 600
 """Characters of a line in which a loss is looked for."""
+_WENT_ON = re.compile(
+    r"\b(?:resum|restor|continu|load)\w{0,6}\b[^\n]{0,300}?(?:\b(?:step|iter(?:ation)?|epoch|update)s?\b\D{0,4}[1-9]\d{0,9}"
+    r"|(?:checkpoint|ckpt|step|iter|epoch)\w{0,20}?[-_=]0{0,9}[1-9]\d{0,9}\b)",
+    re.IGNORECASE,
+)
+"""A line that says from which save a run goes on."""
 _ANY_LOSS = re.compile(
     r"\b(?!\w{0,40}scale)\w{0,40}loss\w{0,20}['\"]?\s{0,3}[:=]?\s{0,4}(\d{1,9}(?:\.\d{1,12})?(?:[eE][-+]?\d{1,3})?)(?![\w/])",
     re.IGNORECASE,
@@ -64,4 +76,8 @@ def _has_other_loss(facts: Facts) -> bool:
 
 def _never_finite_account(facts: Facts) -> str:
     nan = first_nan(facts, facts.lines_total + 1)
+    before = facts.between(1, (nan[1] if nan is not None else facts.lines_total + 1) - 1)
+    load = next((line for line in before if _WENT_ON.search(line.text[:MOST_OF_LINE])), None)
+    if load is not None:
+        return FINITE_BEFORE.format(line=load.number, text=head_of(load.text.strip(), 160))
     return f"{NEVER_FINITE} The first value that is none is {nan[0]} (job.log:{nan[1]})." if nan is not None else NEVER_FINITE
