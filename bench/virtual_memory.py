@@ -4,8 +4,8 @@
 
 The model is a row of equal feed-forward blocks with AdamW; the need is the peak of plain training, all counted. The CPU is the
 device. A rate is that of the link between host and device in MB/s: 0 is a plain copy in memory, others sleep for what a copy would
-take. Busy is processor time and time on the link, the best step of each: beside other work it says more than the wall clock. `x plain`
-is the slow-down by it; the last columns are naive swapping over ours. Needs a Python with torch: `make deps-torch`.
+take. Busy is processor time and time on the link, the best step of each: beside other work it says more than the wall clock.
+`x plain` is the slow-down by it; the last columns are naive swapping over ours. Needs a Python with torch: `make deps-torch`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def report(rows: Sequence[Mapping[str, Any]]) -> int:
         of_bound = "" if naive else f"{row['traffic'] / row['bound']:.3f}"
         better = busy_s(row) / busy_s(ours)
         ratios = f"{better:16.2f}  {row['wall_s'] / ours['wall_s']:4.2f}" if naive else ""
-        print(f"{start}  {row['peak'] / row['budget']:11.3f}  {row['traffic'] / 1e6:10.1f}  {of_bound:>8}  {busy_s(row) * 1e3:7.0f}  "
-              f"{busy_s(row) / plain['cpu_s']:7.2f}  {row['wall_s'] * 1e3:7.0f}  {ratios}"
+        print(f"{start}  {row['peak'] / row['budget']:11.3f}  {row['traffic'] / 1e6:10.1f}  {of_bound:>8}  "
+              f"{busy_s(row) * 1e3:7.0f}  {busy_s(row) / plain['cpu_s']:7.2f}  {row['wall_s'] * 1e3:7.0f}  {ratios}"
               f"{'' if row['same'] else '  OTHER RESULTS'}")  # fmt: skip
         missed += not row["same"]
         missed += not naive and (row["peak"] > row["budget"] or row["traffic"] > OF_BOUND * row["bound"])

@@ -19,12 +19,17 @@ ROOT = Path(__file__).parents[2]
 TORCH = Path(os.environ.get("NIGHTSHIFT_TORCH") or ROOT / ".venv-torch").absolute()
 PAGE = (ROOT / "docs" / "virtual_memory.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
-ALONE = ROOT / "tests" / "unit" / "torch_virtual_memory_alone.py"
-CASES = re.findall(r"^def (case_\w+)", ALONE.read_text(encoding="utf-8"), re.MULTILINE)
+PROGRAMS_OF_CASES = [ROOT / "tests" / "unit" / f"torch_virtual_memory_{name}.py" for name in ("results", "failures")]
+CASES = [
+    (path, case)
+    for path in PROGRAMS_OF_CASES
+    for case in re.findall(r"^def (case_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+]
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(
         not (TORCH / "bin/python").exists(), reason=f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH"
     ),
@@ -36,26 +41,27 @@ def run(folder: Path, *words: object) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(
         [TORCH / "bin/python", *map(str, words)],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110,
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=380,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-4000:]
     return ended.stdout
 
 
-PORTION = 6
+PORTION = 4
 """Cases of one process: enough that the import of torch does not count, few enough for a busy machine."""
 
 
 @functools.cache
 def results(portion: int) -> dict[str, str]:
     """Return what came of some cases."""
-    names = CASES[portion * PORTION : (portion + 1) * PORTION]
-    return dict(line.split(": ", 1) for line in run(ROOT, ALONE, *names).splitlines() if line.startswith("case_"))
+    cases = CASES[portion * PORTION : (portion + 1) * PORTION]
+    outputs = [run(ROOT, path, *(name for of, name in cases if of == path)) for path in dict(cases)]
+    return dict(line.split(": ", 1) for output in outputs for line in output.splitlines() if line.startswith("case_"))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_with_torch(case: str) -> None:
-    assert results(CASES.index(case) // PORTION)[case] == "holds"
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[name for _, name in CASES])
+def test_with_torch(number: int) -> None:
+    assert results(number // PORTION)[CASES[number][1]] == "holds"
 
 
 def test_the_program_of_the_page_trains_within_its_budget(tmp_path: Path) -> None:

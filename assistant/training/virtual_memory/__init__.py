@@ -16,13 +16,13 @@ from assistant.training.virtual_memory.planning import BudgetTooSmall
 if TYPE_CHECKING:
     from assistant.training.virtual_memory.ledger import BudgetExceeded
     from assistant.training.virtual_memory.sizing import UnsupportedModel
-    from assistant.training.virtual_memory.trainer import PartialStep, StepReport, VirtualTrainer
+    from assistant.training.virtual_memory.trainer import MemoryReport, PartialStep, VirtualTrainer
 
-__all__ = ["BudgetExceeded", "BudgetTooSmall", "PartialStep", "StepReport", "UnsupportedModel", "VirtualTrainer"]
+__all__ = ["BudgetExceeded", "BudgetTooSmall", "MemoryReport", "PartialStep", "UnsupportedModel", "VirtualTrainer"]
 _MODULES = {
     "BudgetExceeded": "ledger",
     "PartialStep": "trainer",
-    "StepReport": "trainer",
+    "MemoryReport": "trainer",
     "UnsupportedModel": "sizing",
     "VirtualTrainer": "trainer",
 }

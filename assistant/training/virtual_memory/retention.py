@@ -116,7 +116,7 @@ def choose_retention(schedule: Schedule, budget_bytes: int, *, write_through: bo
     base = schedule.base_bytes()
     if max(base) > budget_bytes:
         return None
-    free = [budget_bytes - taken for taken in base]
+    free = [budget_bytes - needed for needed in base]
     options = [
         option
         for number, item in enumerate(schedule.items)
@@ -147,21 +147,21 @@ def choose_retention(schedule: Schedule, budget_bytes: int, *, write_through: bo
 
 def _pack(options: Sequence[RetentionOption], sizes: Sequence[int], free: Sequence[int]) -> dict[int, RetentionOption]:
     """Take options in order where they fit; a second round widens what was taken."""
-    left_over, chosen = list(free), dict[int, RetentionOption]()
+    left_over, choice = list(free), dict[int, RetentionOption]()
     for _ in range(2):
         for option in options:
-            before = chosen.get(option.item)
+            before = choice.get(option.item)
             if before is not None and before.saving >= option.saving:
                 continue
             size = sizes[option.item]
             if before is not None:
                 _occupy(left_over, before, -size)
             if all(min(left_over[start:end]) >= size for start, end in option.ranges):
-                chosen[option.item] = option
+                choice[option.item] = option
                 _occupy(left_over, option, size)
             elif before is not None:
                 _occupy(left_over, before, size)
-    return chosen
+    return choice
 
 
 def _occupy(free: list[int], option: RetentionOption, size: int) -> None:
@@ -184,18 +184,18 @@ def _prices(schedule: Schedule, options: Sequence[RetentionOption], free: Sequen
         value = sum(price * room for price, room in zip(prices, free, strict=True))
         changes = [0] * (slots + 1)
         for item, choices in by_item.items():
-            size, most, taken = sizes[item], 0.0, None
+            size, most, best_option = sizes[item], 0.0, None
             for option in choices:
                 price = sum(sums[end] - sums[start] for start, end in option.ranges)
                 if (net := option.saving - size * price) > most:
-                    most, taken = net, option
+                    most, best_option = net, option
             value += most
-            for start, end in taken.ranges if taken else ():
+            for start, end in best_option.ranges if best_option else ():
                 changes[start] += size
                 changes[end] -= size
         if value < best:
             best, best_prices = value, prices
-        slopes = [room - taken for room, taken in zip(free, accumulate(changes[:-1]), strict=True)]
+        slopes = [room - demand for room, demand in zip(free, accumulate(changes[:-1]), strict=True)]
         slopes = [slope if price > 0 or slope < 0 else 0 for slope, price in zip(slopes, prices, strict=True)]
         if not (square := sum(slope * slope for slope in slopes)):
             break

@@ -132,8 +132,8 @@ def split_layers(
             if isinstance(parameter, torch.nn.parameter.UninitializedParameter) or parameter.device.type == "meta":
                 raise UnsupportedModel(f"{full} has no values yet: initialise the model first")
             owners[id(parameter)] = full
-            chosen = options(full, parameter) if callable(options) else options
-            own = optimizer([parameter], **chosen) if parameter.requires_grad else None
+            keywords = options(full, parameter) if callable(options) else options
+            own = optimizer([parameter], **keywords) if parameter.requires_grad else None
             parameters.append(_trained(full, parameter, own))
         layers.append(ModelLayer(name, module, tuple(parameters)))
     return layers

@@ -55,7 +55,7 @@ class PartialStep(RuntimeError):
 
 
 @dataclass(frozen=True)
-class StepReport:
+class MemoryReport:
     """Figures of the last step. Bytes moved are those of this step; the planned ones hold once the device is filled."""
 
     step: int
@@ -157,7 +157,7 @@ class VirtualTrainer:
         self._executors: dict[Any, StepExecutor] = {}
         self._probed = False
         self._partial: tuple[str, ...] = ()
-        self._last: StepReport | None = None
+        self._last: MemoryReport | None = None
         self._buffers_on_device = False
         self._take_parameters()
 
@@ -188,7 +188,7 @@ class VirtualTrainer:
         batches = self._checked(micro_batches)
         self.link.reset()
         executor: StepExecutor | None = None
-        with self.ledger:
+        with torch.enable_grad(), self.ledger:
             try:
                 executor = self._executor_for(batches)
                 self.link.reset()
@@ -210,10 +210,10 @@ class VirtualTrainer:
         Raises:
             BudgetTooSmall: There is none.
         """
-        with self.ledger:
+        with torch.enable_grad(), self.ledger:
             return self._executor_for(self._checked(micro_batches)).plan
 
-    def report(self) -> StepReport:
+    def report(self) -> MemoryReport:
         """Return the figures of the last step.
 
         Raises:
@@ -257,25 +257,12 @@ class VirtualTrainer:
         """Take a state that `state_dict` returned, for the same layers.
 
         Raises:
-            ValueError: Names or shapes are others; nothing was changed.
+            ValueError: Names, shapes or the optimiser are others; nothing was changed.
         """
         self.release()
+        if problem := self._state_problem(state):
+            raise ValueError(f"the state cannot be loaded: {problem}")
         model, states = state["model"], state["optimizer"]["state"]
-        names = {f"{layer.name}.{name}": value for layer in self._layers for name, value in layer.module.state_dict().items()}
-        if problem := _difference(names, model):
-            raise ValueError(f"the state is of another model: {problem}")
-        if unknown := sorted(set(states) ^ set(self.optimizers)):
-            raise ValueError(f"the state is of another model: only one of the two trains {unknown[0]}")
-        for name, own in states.items():
-            shape = self._parameters[name].parameter.shape
-            for key, value in own.items():
-                if (
-                    isinstance(value, torch.Tensor)
-                    and value.dim()
-                    and key in ("exp_avg", "momentum_buffer")
-                    and value.shape != shape
-                ):
-                    raise ValueError(f"the state is of another model: {key} of {name} has shape {tuple(value.shape)}")
         for layer in self._layers:
             prefix = f"{layer.name}."
             layer.module.load_state_dict({name: model[prefix + name] for name in layer.module.state_dict()})
@@ -290,6 +277,21 @@ class VirtualTrainer:
             trained.optimizer.param_groups[0].update(state["optimizer"]["options"][name])
             self._take_state(trained)
         self.steps, self._partial = state["steps"], ()
+
+    def _state_problem(self, state: Mapping[str, Any]) -> str:
+        """Return what keeps a state from being loaded; empty when nothing does."""
+        optimizer = state.get("optimizer", {})
+        if not {"model", "optimizer", "steps"} <= set(state) or not {"state", "options"} <= set(optimizer):
+            return "it has other keys than state_dict returns"
+        tensors = {f"{layer.name}.{name}": value for layer in self._layers for name, value in layer.module.state_dict().items()}
+        if problem := _difference(tensors, state["model"]):
+            return problem
+        if unknown := sorted(set(optimizer["state"]) ^ set(self.optimizers) | set(optimizer["options"]) ^ set(self.optimizers)):
+            return f"only one of the two trains {unknown[0]}"
+        for name, own in self.optimizers.items():
+            if set(optimizer["options"][name]) != set(own.param_groups[0]) - {"params"}:
+                return f"{name} was trained by another optimiser than {type(own).__name__}"
+        return ""
 
     def _take_parameters(self) -> None:
         """Let the host have all parameters, pinned where the device is a GPU."""
@@ -350,17 +352,16 @@ class VirtualTrainer:
         """Measure each update once; parameters of one shape, type and options are alike."""
         if self._probed:
             return
-        seen: dict[Any, tuple[int, int, int]] = {}
+        sizes: dict[Any, tuple[int, int, int]] = {}
         for name, trained in self._parameters.items():
             if trained.optimizer is None:
                 continue
             options = dict(self._options(name, trained.parameter) if callable(self._options) else self._options)
             like = (trained.parameter.shape, trained.parameter.stride(), trained.parameter.dtype, repr(sorted(options.items())))
-            if like not in seen:
-                with torch.enable_grad():
-                    probe_update(trained, self.ledger, self._make_optimizer, options)
-                seen[like] = (trained.state_bytes, trained.fixed_bytes, trained.update_bytes)
-            trained.state_bytes, trained.fixed_bytes, trained.update_bytes = seen[like]
+            if like not in sizes:
+                probe_update(trained, self.ledger, self._make_optimizer, options)
+                sizes[like] = (trained.state_bytes, trained.fixed_bytes, trained.update_bytes)
+            trained.state_bytes, trained.fixed_bytes, trained.update_bytes = sizes[like]
         self._probed = True
 
     def _sizes(self, batches: Sequence[Batch], measured: Sequence[MeasuredLayers]) -> ModelSizes:
@@ -420,8 +421,8 @@ class VirtualTrainer:
         self.link.synchronize()
         self._buffers_on_device = to_device
 
-    def _report(self, plan: ExecutionPlan, loss: float, norm: float | None) -> StepReport:
-        return StepReport(
+    def _report(self, plan: ExecutionPlan, loss: float, norm: float | None) -> MemoryReport:
+        return MemoryReport(
             step=self.steps,
             loss=loss,
             gradient_norm=norm,
@@ -440,11 +441,11 @@ class VirtualTrainer:
         )
 
 
-def _difference(own: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:
+def _difference(own: Mapping[str, torch.Tensor], loaded: Mapping[str, torch.Tensor]) -> str:
     """Return the first name or shape in which two states differ; empty when there is none."""
-    for name in sorted(set(own) ^ set(other)):
+    for name in sorted(set(own) ^ set(loaded)):
         return f"only one of the two has {name}"
     for name, value in own.items():
-        if value.shape != other[name].shape:
-            return f"{name} has shape {tuple(other[name].shape)}, the model's {tuple(value.shape)}"
+        if value.shape != loaded[name].shape:
+            return f"{name} has shape {tuple(loaded[name].shape)}, the model's {tuple(value.shape)}"
     return ""
