@@ -256,11 +256,12 @@ class StepExecutor:
             return random_state(self.link.device)
 
     def _read_buffers(self, group: int) -> list[torch.Tensor]:
-        return [self.link.to_host(module.get_buffer(name), None) for module, name in self.changed_buffers[group]]
+        values = [self.link.to_host(module.get_buffer(name), None) for module, name in self.changed_buffers[group]]
+        if values:
+            self.link.synchronize()  # the next forward pass changes the buffers in place
+        return values
 
     def _copy_buffers(self, group: int, values: Sequence[torch.Tensor]) -> None:
-        if values:
-            self.link.synchronize()  # the values may still be on their way to the host
         for (module, name), value in zip(self.changed_buffers[group], values, strict=True):
             self.link.fetched_bytes += value.numel() * value.element_size()
             module.get_buffer(name).copy_(value)

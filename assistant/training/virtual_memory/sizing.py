@@ -202,6 +202,7 @@ def measure_layers(
         cleaning.enter_context(random_state_put_back(ledger.device))
         cleaning.callback(_let_go, layers, link)
         data = link.to_device(batch[0])
+        link.wait_for([data])
         for at, layer in enumerate(layers):
             for trained in layer.parameters:
                 trained.weight.fetch(link)
@@ -216,6 +217,7 @@ def measure_layers(
             costs.append(cost)
             behaviours.append(behaviour)
         target = link.to_device(batch[1])
+        link.wait_for([target])
         measure = _Measure(ledger, "the loss", lambda output: loss(output, target))
         cost, _, value = measure.run(data, graph=True, needs_gradient=True)
         if value.numel() != 1:
