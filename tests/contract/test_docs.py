@@ -139,7 +139,7 @@ EDGES = (
     "agent cli config demo evaluation gate llm logs policy records redact reports rules schedulers store training transports tui "
     "watch".split()
 )
-INNER = "cli/measure diagnose/advice training/checkpoints tui/logs tui/screens tui/widgets".split()
+INNER = "cli/measure diagnose/advice training/checkpoints training/virtual_memory tui/logs tui/screens tui/widgets".split()
 
 
 @pytest.mark.parametrize("folder", ["engine", "engine/evidence", "engine/outcomes", *RECOVER, *EDGES, *INNER])
