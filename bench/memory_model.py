@@ -37,7 +37,7 @@ def settings() -> Iterator[tuple[str, TrainingSetup]]:
         yield f"{family} base", base
         for field, values in (("layers", (1, 2, 6)), ("hidden", (64, 192, 256)), ("vocabulary", (256, 4096, 16000))):
             for value in values:
-                sizes = {field: value, **({"ffn": value * 11 // 4} if field == "hidden" and shape.gated else {})}
+                sizes: dict[str, Any] = {field: value, **({"ffn": value * 11 // 4} if field == "hidden" and shape.gated else {})}
                 yield f"{family} {field} {value}", replace(base, model=replace(shape, **sizes))
         yield f"{family} heads 16", replace(base, model=replace(shape, heads=16, kv_heads=shape.kv_heads and 4))
         for sequence in (32, 256, 512):
@@ -63,8 +63,17 @@ def settings() -> Iterator[tuple[str, TrainingSetup]]:
         yield f"{family} logits held", replace(base, logits_held=True, model=replace(shape, vocabulary=4096))
         mixed = replace(shape, layers=4, hidden=192, ffn=512, vocabulary=6000)
         yield f"{family} mixed", replace(base, model=mixed, sequence=192, micro_batch=2, optimizer=Optimizer.ADAM)
-        yield f"{family} mixed bf16", replace(
-            base, model=mixed, sequence=128, micro_batch=3, precision=Precision.PURE16, fp32_logits=True, recompute=Recompute.FULL
+        yield (
+            f"{family} mixed bf16",
+            replace(
+                base,
+                model=mixed,
+                sequence=128,
+                micro_batch=3,
+                precision=Precision.PURE16,
+                fp32_logits=True,
+                recompute=Recompute.FULL,
+            ),
         )
 
 
@@ -249,7 +258,10 @@ def main() -> int:
             saved.append(((guess.parts[MemoryPart.ACTIVATIONS] + casts) / kept - 1, name))
     errors = sorted(abs(row[0]) for row in rows)
     for error, name, peak, guess in sorted(rows, key=lambda row: -abs(row[0]))[: None if options.all else 10]:
-        print(f"{error:+7.1%}  {name:36} measured {peak / MIB:8.1f} MiB, predicted {guess.allocated / MIB:8.1f}, at the {guess.moment}")
+        print(
+            f"{error:+7.1%}  {name:36} measured {peak / MIB:8.1f} MiB, predicted {guess.allocated / MIB:8.1f}, at the "
+            f"{guess.moment}"
+        )
     kept_errors = sorted(abs(error) for error, _ in saved)
     print(f"torch {torch.__version__}: {len(rows)} settings in {time.perf_counter() - begin:.0f} s")
     print(f"peak: median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.memory_plan.setup import Framework, ModelShape, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
 from assistant.recover.job_program import Option, config_values, normalised
 
-MOST = 10**12
-"""Numbers above it are no sizes."""
+MOST = 10**7
+"""Numbers above it are no sizes, but tokens and elements."""
+MOST_OF = {"layers": 10_000, "sequence": 10**9, "bucket_elements": 10**12, "micro_batch": 10**6}
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     name: tuple(text.split())
@@ -67,11 +69,15 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 MODEL_NAMES = ("model_name_or_path", "pretrained_model_name_or_path", "model.name_or_path", "base_model", "model_id", "model_path")
 _NUMBER = re.compile(r"\d{1,15}(?:\.0{1,6})?(?:e\d{1,2})?")
 _TRUE = frozenset(("true", "1", "yes", "on", "t", "y"))
-_ARGUMENT_ROW = re.compile(r"^(?:\W{0,3}\[?\w{0,12}\]?\W{0,3})?\s{0,6}(?P<name>[a-z][a-z0-9_]{2,60}) \.{3,80} (?P<value>\S.{0,200}?)\s*$")
+_ARGUMENT_ROW = re.compile(
+    r"^\W{0,8}(?:(?:rank ?)?\d{1,5}\W{1,4}\s{0,8})?(?P<name>[a-z][a-z0-9_]{2,60}) \.{3,80} (?P<value>\S.{0,200}?)\s*$"
+)
 _PAIR = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z0-9_.]{2,60})['\"]?\s{0,2}(?:=|:)\s{0,2}(?P<value>['\"]?[\w./+-]{1,120}['\"]?)")
 _OPTION = re.compile(r"(?<![\w-])--(?P<name>[A-Za-z][\w.-]{1,60})(?:[= ](?P<value>(?!--)[^\s,'\"]{1,200}))?")
 _KNOWN = frozenset(part for names in NAMES.values() for part in names)
-_SETTINGS_LINE = re.compile(r"--[a-z]|\.{3} |(?:args|[Aa]rguments|[Cc]onfig|parameters|settings)\b|^\s*['\"]?[a-z][a-z0-9_]+['\"]?\s*[:=]")
+_SETTINGS_LINE = re.compile(
+    r"--[a-z]|\.{3} |(?:args|[Aa]rguments|[Cc]onfig|parameters|settings)\b|^\s*['\"]?[a-z][a-z0-9_]+['\"]?\s*[:=]"
+)
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class _Reader:
         if argument is None or not _NUMBER.fullmatch(argument.value):
             return default
         value = int(float(argument.value))
-        return value if 0 <= value < MOST else default
+        return value if 0 <= value <= MOST_OF.get(quantity, MOST) else default
 
     def text(self, *names: str) -> str:
         argument = _first(self.arguments, names)
@@ -272,7 +278,9 @@ def read_arguments(
     """
     framework = framework_of(arguments)
     reader = _Reader(arguments)
-    name = reader.text(*MODEL_NAMES) or (f"{reader.text('model.name')}-{reader.text('model.flavor')}" if reader.has("model.flavor") else "")
+    name = reader.text(*MODEL_NAMES) or (
+        f"{reader.text('model.name')}-{reader.text('model.flavor')}" if reader.has("model.flavor") else ""
+    )
     shape = _shape(reader, framework, name, site, read)
     sequence, micro_batch = reader.number("sequence"), reader.number("micro_batch")
     if not sequence and shape is not None and shape.positions:
@@ -281,7 +289,11 @@ def read_arguments(
     if not micro_batch and framework is Framework.TRANSFORMERS:
         micro_batch = 8
         reader.assumed.append("per_device_train_batch_size is 8, the default of TrainingArguments")
-    sizes = {"the shape of the model (layers, hidden size, heads, vocabulary)": shape, "sequence": sequence, "micro_batch": micro_batch}
+    sizes = {
+        "the shape of the model (layers, hidden size, heads, vocabulary)": shape,
+        "sequence": sequence,
+        "micro_batch": micro_batch,
+    }
     missing = tuple(quantity for quantity, value in sizes.items() if not value)
     workers, prefetch = reader.number("workers"), reader.number("prefetch", 2)
     if missing or shape is None:
@@ -305,9 +317,10 @@ def _shape(
         base = _shape(inner, Framework.TRANSFORMERS, "", None, None) or base
     quantities = ("layers", "hidden", "heads", "vocabulary", "ffn", "kv_heads", "head_size", "experts", "experts_per_token",
                   "expert_ffn", "shared_ffn", "dense_layers")  # fmt: skip
-    sizes = {quantity: value for quantity in quantities if (value := reader.number(quantity))}
+    sizes: dict[str, Any] = {quantity: value for quantity in quantities if (value := reader.number(quantity))}
     if base is not None:
-        return replace(base, **{key: value for key, value in sizes.items() if key in ("vocabulary", "experts")})
+        more: dict[str, Any] = {key: value for key, value in sizes.items() if key in ("vocabulary", "experts")}
+        return replace(base, **more)
     if not {"layers", "hidden", "heads"} <= set(sizes):
         return None
     if "vocabulary" not in sizes:
@@ -315,6 +328,8 @@ def _shape(
         reader.assumed.append(f"the vocabulary has {sizes['vocabulary']:,} tokens, which no argument says")
     if framework in (Framework.MEGATRON, Framework.NEMO):
         plain = not reader.flag("swiglu") and "swiglu" not in reader.text("activation")
+        if not plain and "ffn" not in sizes:
+            sizes["ffn"] = int(8 * sizes["hidden"] / 3 / 64) * 64  # as Megatron's arguments.py does for a gate
         rms = "rms" in reader.text("normalization").lower()
         learned = "rope" not in reader.text("position_embedding_type") and not reader.flag("use_rotary_position_embeddings")
         return ModelShape(
@@ -340,7 +355,9 @@ def _layout(reader: _Reader, framework: Framework, gpus: int) -> ParallelLayout:
         reader.assumed.append(f"the run has {ranks} GPUs; neither its arguments nor the scheduler say how many")
     data = max(1, ranks // inner)
     zero = reader.number("zero")
-    strategy = " ".join((reader.text("fsdp", "fsdp_sharding_strategy", "sharding_strategy", "trainer.strategy", "strategy"),)).lower()
+    strategy = " ".join(
+        (reader.text("fsdp", "fsdp_sharding_strategy", "sharding_strategy", "trainer.strategy", "strategy"),)
+    ).lower()
     if reader.flag("use_distributed_optimizer") or "distributed_fused_adam" in reader.text("optim.name", "optimizer"):
         zero = max(zero, 1)
     if framework is Framework.TORCHTITAN:
@@ -395,7 +412,9 @@ def _setup(reader: _Reader, framework: Framework, setup: TrainingSetup) -> Train
         main_grads=of_megatron and precision is Precision.MIXED,
         grads_persist=of_megatron or framework is Framework.DEEPSPEED,
         bucketed=sharded_in_shards and layout.zero == 0 and data > 1,
-        foreach=not (of_megatron or "fused" in reader.text("optim", "optimizer.implementation") or framework is Framework.DEEPSPEED),
+        foreach=not (
+            of_megatron or "fused" in reader.text("optim", "optimizer.implementation") or framework is Framework.DEEPSPEED
+        ),
         offload_optimizer=offload,
         offload_weights="cpu" in reader.text("zero_optimization.offload_param.device") or reader.flag("fsdp_offload_params"),
         offload_activations=reader.flag("activation_offloading", "cpu_offloading", "fsdp_config.activation_cpu_offload"),
@@ -410,9 +429,9 @@ def _precision(reader: _Reader, framework: Framework, layout: ParallelLayout) ->
     words = reader.text("precision", "trainer.precision", "mixed_precision").lower()
     dtype = reader.text("torch_dtype", "dtype", "training.dtype").lower()
     half = reader.flag("bf16", "fp16", "bf16.enabled", "fp16.enabled") or "16" in words
-    if framework in (Framework.MEGATRON, Framework.NEMO, Framework.DEEPSPEED) or reader.has("zero_optimization.stage"):
-        if half:
-            return Precision.MIXED
+    with_copy = framework in (Framework.MEGATRON, Framework.NEMO, Framework.DEEPSPEED) or reader.has("zero_optimization.stage")
+    if half and with_copy:
+        return Precision.MIXED
     if framework is Framework.TORCHTITAN:
         return Precision.PURE16 if "16" in dtype else Precision.GATHERED if layout.zero == 3 else Precision.AUTOCAST
     if "true" in words or (("bfloat16" in dtype or "float16" in dtype) and not reader.flag("fp16")):

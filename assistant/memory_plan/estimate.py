@@ -16,7 +16,7 @@ STATE_BYTES = {Optimizer.ADAM: 8.0, Optimizer.ADAM_8BIT: 2.1, Optimizer.MOMENTUM
 BUCKET_ELEMENTS = 500_000_000
 """Of one bucket of DeepSpeed: `reduce_bucket_size`, `allgather_bucket_size`, its documented defaults."""
 EXPERT_IMBALANCE = 1.25
-"""Tokens of the fullest expert-parallel rank beside an even share. Source: capacity factor of Switch Transformer, arXiv 2101.03961."""
+"""Tokens of the fullest expert-parallel rank beside an even share. Source: the capacity factor of arXiv 2101.03961."""
 FRAGMENTED_SHARE, FRAGMENTED_SHARE_EXPANDABLE = 0.05, 0.01
 """Share of the peak that the allocator reserves beyond it, without and with expandable segments."""
 CONTEXT_BYTES = 0.7e9
