@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from assistant.memory_plan.estimate import MemoryPart, Moment, StageEstimate, estimate_stage
+from assistant.memory_plan.estimate import MemoryMoment, MemoryPart, StageEstimate, estimate_stage
 from assistant.memory_plan.setup import MIB, ModelShape, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
 
 MEDIAN_LIMIT, WORST_LIMIT = 0.05, 0.15
@@ -166,12 +166,12 @@ def measured(setup: TrainingSetup) -> tuple[int, int]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
     torch.manual_seed(0)
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved_bytes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -202,7 +202,7 @@ def measured(setup: TrainingSetup) -> tuple[int, int]:
                     loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-    return _peak(profiler, f"step {STEPS - 1}"), sum(kept.values())
+    return _peak(profiler, f"step {STEPS - 1}"), sum(saved_bytes.values())
 
 
 def _optimizer(setup: TrainingSetup, weights: Iterable[Any]) -> Any:
@@ -250,23 +250,23 @@ def main() -> int:
     begin = time.perf_counter()
     rows, saved = [], []
     for name, setup in list(settings())[:: options.every]:
-        peak, kept = measured(setup)
+        peak, saved_bytes = measured(setup)
         guess = predicted(setup)
         rows.append((guess.allocated / peak - 1, name, peak, guess))
-        if kept and guess.moment is Moment.LOSS:
-            casts = max(0.0, guess.parts[MemoryPart.WEIGHTS] - setup.weight_bytes * setup.model.parameters)
-            saved.append(((guess.parts[MemoryPart.ACTIVATIONS] + casts) / kept - 1, name))
+        if saved_bytes and guess.moment is MemoryMoment.LOSS:
+            casts = guess.parts[MemoryPart.CASTS]
+            saved.append(((guess.parts[MemoryPart.ACTIVATIONS] + casts) / saved_bytes - 1, name))
     errors = sorted(abs(row[0]) for row in rows)
     for error, name, peak, guess in sorted(rows, key=lambda row: -abs(row[0]))[: None if options.all else 10]:
         print(
             f"{error:+7.1%}  {name:36} measured {peak / MIB:8.1f} MiB, predicted {guess.allocated / MIB:8.1f}, at the "
             f"{guess.moment}"
         )
-    kept_errors = sorted(abs(error) for error, _ in saved)
+    saved_errors = sorted(abs(error) for error, _ in saved)
     print(f"torch {torch.__version__}: {len(rows)} settings in {time.perf_counter() - begin:.0f} s")
     print(f"peak: median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")
-    print(f"kept for the backward pass: {len(saved)} settings, median error {statistics.median(kept_errors):.1%}, "
-          f"worst {kept_errors[-1]:.1%} ({max(saved, key=lambda row: abs(row[0]))[1]})")  # fmt: skip
+    print(f"kept for the backward pass: {len(saved)} settings, median error {statistics.median(saved_errors):.1%}, "
+          f"worst {saved_errors[-1]:.1%} ({max(saved, key=lambda row: abs(row[0]))[1]})")  # fmt: skip
     return int(statistics.median(errors) > MEDIAN_LIMIT or errors[-1] > WORST_LIMIT)
 
 

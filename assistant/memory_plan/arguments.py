@@ -74,20 +74,20 @@ _ARGUMENT_ROW = re.compile(
 )
 _PAIR = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z0-9_.]{2,60})['\"]?\s{0,2}(?:=|:)\s{0,2}(?P<value>['\"]?[\w./+-]{1,120}['\"]?)")
 _OPTION = re.compile(r"(?<![\w-])--(?P<name>[A-Za-z][\w.-]{1,60})(?:[= ](?P<value>(?!--)[^\s,'\"]{1,200}))?")
-_KNOWN = frozenset(part for names in NAMES.values() for part in names)
+_QUANTITY_NAMES = frozenset(part for names in NAMES.values() for part in names)
 _SETTINGS_LINE = re.compile(
     r"--[a-z]|\.{3} |(?:args|[Aa]rguments|[Cc]onfig|parameters|settings)\b|^\s*['\"]?[a-z][a-z0-9_]+['\"]?\s*[:=]"
 )
 
 
 @dataclass(frozen=True)
-class Argument:
+class RunArgument:
     """One argument of a run, as the run spells it."""
 
     name: str
     """Lower case, with underscores, dotted where a file nests it."""
     value: str
-    where: str
+    origin: str
     """For people: `--micro-batch-size on the command line`, `training.local_batch_size in llama.toml`, `line 12 of the log`."""
     spelling: str
     """As it is to be written: `--micro-batch-size`, `training.local_batch_size`."""
@@ -97,7 +97,7 @@ class Argument:
 class RunArguments:
     """All arguments of a run, and what follows of them for its memory."""
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[RunArgument, ...]
     framework: Framework
     setup: TrainingSetup | None
     """None where the model or its batch are not said."""
@@ -111,7 +111,7 @@ class RunArguments:
     prefetch: int = 2
     """Batches that each of them holds ready. Source: default of torch.utils.data.DataLoader."""
 
-    def argument(self, quantity: str) -> Argument | None:
+    def argument(self, quantity: str) -> RunArgument | None:
         """Return the argument that says a quantity of `NAMES`; None where none does."""
         return _first(self.arguments, NAMES.get(quantity, (quantity,)))
 
@@ -143,27 +143,27 @@ def shape_named(name: str, site: Path | None = None) -> ModelShape | None:
     """Return the shape of a model by its path or name, such as `meta-llama/Llama-3.1-8B-Instruct`; None of an unknown one."""
     last = PurePosixPath(name.strip().rstrip("/")).name.lower()
     shapes = published_shapes(site)
-    fitting = [known for known in shapes if last == known or re.match(rf"{re.escape(known)}(?![\w.])", last)]
+    fitting = [published for published in shapes if last == published or re.match(rf"{re.escape(published)}(?![\w.])", last)]
     return shapes[max(fitting, key=len)] if fitting else None
 
 
-def arguments_of_options(options: Iterable[Option]) -> list[Argument]:
+def arguments_of_options(options: Iterable[Option]) -> list[RunArgument]:
     """Return the options of a job's program as arguments."""
-    found = []
+    arguments = []
     for option in options:
         spelled = option.where.partition(" on the command line")[0] if not option.file else option.where.partition(" in ")[0]
-        found.append(Argument(option.name, option.value, option.where, spelled))
-    return found
+        arguments.append(RunArgument(option.name, option.value, option.where, spelled))
+    return arguments
 
 
-def arguments_of_config(path: Path, text: str) -> list[Argument]:
+def arguments_of_config(path: Path, text: str) -> list[RunArgument]:
     """Return the plain values of a configuration (TOML, YAML, JSON); none of one that cannot be parsed."""
-    return [Argument(name, value, f"{name} in {path.name}", name) for name, value in config_values(path, text)]
+    return [RunArgument(name, value, f"{name} in {path.name}", name) for name, value in config_values(path, text)]
 
 
-def arguments_of_words(words: Sequence[str]) -> list[Argument]:
+def arguments_of_words(words: Sequence[str]) -> list[RunArgument]:
     """Return the options of a command line that was cut into words, those of its launcher included."""
-    found = []
+    arguments = []
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not re.fullmatch(r"(?:--?|\+{0,2})[A-Za-z][\w./-]{0,100}", name) or not (word.startswith("-") or equals):
@@ -171,36 +171,36 @@ def arguments_of_words(words: Sequence[str]) -> list[Argument]:
         if not equals:
             following = words[place + 1] if place + 1 < len(words) else "--"
             value = "true" if following.startswith("--") else following
-        found.append(Argument(normalised(name), value.strip("'\""), f"{name} on the command line", name))
-    return found
+        arguments.append(RunArgument(normalised(name), value.strip("'\""), f"{name} on the command line", name))
+    return arguments
 
 
-def arguments_of_log(lines: Iterable[tuple[int, str]]) -> list[Argument]:
+def arguments_of_log(lines: Iterable[tuple[int, str]]) -> list[RunArgument]:
     """Return the arguments that a log prints: tables of `name ..... value`, command lines, dictionaries of settings.
 
     Args:
         lines: Numbers and texts; of each text at most 20,000 characters are read.
     """
-    found: list[Argument] = []
+    arguments: list[RunArgument] = []
     for number, whole in lines:
         text = whole[:20_000]
-        where = f"line {number} of the log"
+        origin = f"line {number} of the log"
         if row := _ARGUMENT_ROW.match(text):
-            found.append(Argument(row["name"], row["value"], where, f"--{row['name'].replace('_', '-')}"))
+            arguments.append(RunArgument(row["name"], row["value"], origin, f"--{row['name'].replace('_', '-')}"))
             continue
         if not _SETTINGS_LINE.search(text):
             continue
         for match in _OPTION.finditer(text):
             name = normalised(match["name"])
-            found.append(Argument(name, match["value"] or "true", where, f"--{match['name']}"))
+            arguments.append(RunArgument(name, match["value"] or "true", origin, f"--{match['name']}"))
         for match in _PAIR.finditer(text):
             name = normalised(match["name"])
-            if name in _KNOWN or name.rpartition(".")[2] in _KNOWN or name in _WORDS:
-                found.append(Argument(name, match["value"].strip("'\""), where, match["name"]))
-    return found
+            if name in _QUANTITY_NAMES or name.rpartition(".")[2] in _QUANTITY_NAMES or name in _WORDS:
+                arguments.append(RunArgument(name, match["value"].strip("'\""), origin, match["name"]))
+    return arguments
 
 
-def _first(arguments: Sequence[Argument], names: Sequence[str]) -> Argument | None:
+def _first(arguments: Sequence[RunArgument], names: Sequence[str]) -> RunArgument | None:
     for name in names:
         for argument in arguments:
             if argument.value not in ("", "auto", "null", "none", "None") and (
@@ -214,7 +214,7 @@ def _first(arguments: Sequence[Argument], names: Sequence[str]) -> Argument | No
 class _Reader:
     """Answers questions about arguments, and notes what was not said."""
 
-    arguments: Sequence[Argument]
+    arguments: Sequence[RunArgument]
     assumed: list[str] = field(default_factory=list)
 
     def number(self, quantity: str, default: int = 0) -> int:
@@ -236,7 +236,7 @@ class _Reader:
         return _first(self.arguments, names) is not None
 
 
-def framework_of(arguments: Sequence[Argument]) -> Framework:
+def framework_of(arguments: Sequence[RunArgument]) -> Framework:
     """Return whose arguments these are: by names that only it has."""
     names = {argument.name for argument in arguments}
     lasts = {name.rpartition(".")[2] for name in names}
@@ -262,7 +262,7 @@ def framework_of(arguments: Sequence[Argument]) -> Framework:
 
 
 def read_arguments(
-    arguments: Sequence[Argument],
+    arguments: Sequence[RunArgument],
     *,
     gpus: int = 0,
     site: Path | None = None,
@@ -313,7 +313,7 @@ def _shape(
 ) -> ModelShape | None:
     base = shape_named(name, site) if name else None
     if name and read is not None and (text := read(f"{name.rstrip('/')}/config.json")):
-        inner = _Reader([Argument(key, value, key, key) for key, value in config_values(Path("config.json"), text)])
+        inner = _Reader([RunArgument(key, value, key, key) for key, value in config_values(Path("config.json"), text)])
         base = _shape(inner, Framework.TRANSFORMERS, "", None, None) or base
     quantities = ("layers", "hidden", "heads", "vocabulary", "ffn", "kv_heads", "head_size", "experts", "experts_per_token",
                   "expert_ffn", "shared_ffn", "dense_layers")  # fmt: skip

@@ -31,6 +31,7 @@ class MemoryPart(StrEnum):
     """What memory holds."""
 
     WEIGHTS = "weights"
+    CASTS = "16-bit copies of autocast"
     GRADIENTS = "gradients"
     STATES = "optimiser states"
     ACTIVATIONS = "activations"
@@ -42,7 +43,7 @@ class MemoryPart(StrEnum):
     FRAGMENTATION = "fragmentation"
 
 
-class Moment(StrEnum):
+class MemoryMoment(StrEnum):
     """A moment of a step at which memory may be fullest."""
 
     LOSS = "loss"
@@ -84,9 +85,9 @@ class StageEstimate:
 
     stage: int
     """0 is the first one."""
-    moment: Moment
+    moment: MemoryMoment
     parts: dict[MemoryPart, float]
-    by_moment: dict[Moment, float]
+    by_moment: dict[MemoryMoment, float]
     host: float = 0.0
     """Host memory of one rank for what is offloaded."""
 
@@ -188,14 +189,14 @@ def _matrix_bytes(setup: TrainingSetup) -> float:
 def _ffn_activations(setup: TrainingSetup, *, moe: bool, whole: int) -> float:
     model, number, tensor = setup.model, setup.compute_bytes, setup.layout.tensor
     # gate, its activation, its partner, their product; fused kernels compute the activation again
-    kept = ((3 if setup.fused else 4) if model.gated else 2) * number
+    saved = ((3 if setup.fused else 4) if model.gated else 2) * number
     inputs = 2 if setup.precision is Precision.AUTOCAST and model.gated and setup.separate_projections else 1
     if not moe:
-        return inputs * number * model.hidden / whole + kept * model.inner / tensor
+        return inputs * number * model.hidden / whole + saved * model.inner / tensor
     routed = model.experts_per_token * EXPERT_IMBALANCE ** (setup.layout.expert > 1)
-    experts = routed * (2 * number * model.hidden + kept * (model.expert_ffn or model.inner) / tensor)
+    experts = routed * (2 * number * model.hidden + saved * (model.expert_ffn or model.inner) / tensor)
     router = 4 * 2 * model.experts + number * model.hidden / whole
-    return experts + router + kept * model.shared_ffn / tensor
+    return experts + router + saved * model.shared_ffn / tensor
 
 
 def kept_activations(setup: TrainingSetup, stage: int) -> tuple[float, float]:
@@ -208,24 +209,24 @@ def kept_activations(setup: TrainingSetup, stage: int) -> tuple[float, float]:
     layers = setup.layout.stage_layers(setup.model.layers, stage)
     moe_share = setup.model.moe_layers / setup.model.layers
     kinds = [layer_activations(setup, moe=moe) for moe in (False, True)]
-    kept = again = 0.0
+    saved = recomputed_bytes = 0.0
     for kind, share in zip(kinds, (1 - moe_share, moe_share), strict=True):
         if not share:
             continue
         whole = kind.total
         if setup.offload_activations or setup.recompute is Recompute.FULL:
-            recomputed = min(layers, setup.recompute_layers or layers)
+            full_layers = min(layers, setup.recompute_layers or layers)
             # what is offloaded comes back layer by layer, one ahead
             inputs = 0.0 if setup.offload_activations else kind.input
-            kept += share * (recomputed * inputs + (layers - recomputed) * whole)
-            again = max(again, whole * (2 if setup.offload_activations else 1))
+            saved += share * (full_layers * inputs + (layers - full_layers) * whole)
+            recomputed_bytes = max(recomputed_bytes, whole * (2 if setup.offload_activations else 1))
         elif setup.recompute is Recompute.SELECTIVE:
             reduced = _selective(setup, kind)
-            kept += share * layers * reduced
-            again = max(again, whole - reduced)
+            saved += share * layers * reduced
+            recomputed_bytes = max(recomputed_bytes, whole - reduced)
         else:
-            kept += share * layers * whole
-    return kept * setup.tokens, again * setup.tokens
+            saved += share * layers * whole
+    return saved * setup.tokens, recomputed_bytes * setup.tokens
 
 
 def _selective(setup: TrainingSetup, kind: LayerActivations) -> float:
@@ -258,45 +259,44 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     weights = stage_weights(setup, stage)
     static, host = _states(setup, weights)
     grads, grads_kept = _gradients(setup, weights)
-    kept, again = kept_activations(setup, stage)
+    saved, recomputed_bytes = kept_activations(setup, stage)
     flights = in_flight(setup, stage)
     last = stage == setup.layout.pipeline - 1
     head = (_norm_bytes(setup) + setup.compute_bytes) * setup.model.hidden * setup.tokens if last else 8.0 * setup.tokens
-    activations = flights * kept + head
+    activations = flights * saved + head
     logits, logits_after = _logits(setup) if last else (0.0, 0.0)
     communication = _communication(setup, weights)
     autocast = 2.0 * weights.linear if setup.precision is Precision.AUTOCAST and setup.layout.zero < 3 else 0.0
-    static[MemoryPart.WEIGHTS] += autocast
-    copies = dict(static)
-    moments: dict[Moment, dict[MemoryPart, float]] = {}
-    moments[Moment.LOSS] = {
+    copies = {**static, MemoryPart.CASTS: autocast}
+    moments: dict[MemoryMoment, dict[MemoryPart, float]] = {}
+    moments[MemoryMoment.LOSS] = {
         **copies, MemoryPart.GRADIENTS: grads_kept, MemoryPart.ACTIVATIONS: activations, MemoryPart.LOGITS: logits,
         MemoryPart.COMMUNICATION: communication,
     }  # fmt: skip
     head_grad = setup.weight_bytes * max(weights.head, weights.embedding if setup.model.tied and last else 0.0)
     head_grad = head_grad if not setup.lora_rank else 0.0
-    moments[Moment.BACKWARD] = {
-        **copies, MemoryPart.GRADIENTS: max(grads_kept, min(head_grad, grads)), MemoryPart.ACTIVATIONS: activations + again,
+    moments[MemoryMoment.BACKWARD] = {
+        **copies, MemoryPart.GRADIENTS: max(grads_kept, min(head_grad, grads)),
+        MemoryPart.ACTIVATIONS: activations + recomputed_bytes,
         MemoryPart.BACKWARD: max(_backward_temporaries(setup), logits_after), MemoryPart.COMMUNICATION: communication,
     }  # fmt: skip
     update = _update_temporaries(setup, weights)
-    static_after = {**static, MemoryPart.WEIGHTS: static[MemoryPart.WEIGHTS] - autocast}
-    moments[Moment.UPDATE] = {**static_after, MemoryPart.GRADIENTS: grads, MemoryPart.UPDATE: update}
+    moments[MemoryMoment.UPDATE] = {**static, MemoryPart.GRADIENTS: grads, MemoryPart.UPDATE: update}
     if setup.bucketed and setup.layout.data > 1:
-        moments[Moment.UPDATE][MemoryPart.COMMUNICATION] = communication
+        moments[MemoryMoment.UPDATE][MemoryPart.COMMUNICATION] = communication
     if setup.eval_batch and last:
         scale = setup.eval_batch / setup.micro_batch
-        forward = scale * (again or layer_activations(setup).total * setup.tokens)
-        held = (setup.compute_bytes + 4) * setup.model.vocabulary * setup.tokens * scale / setup.layout.tensor
-        moments[Moment.EVALUATION] = {
-            **static_after, MemoryPart.GRADIENTS: grads_kept, MemoryPart.ACTIVATIONS: forward, MemoryPart.LOGITS: held,
+        forward = scale * (recomputed_bytes or layer_activations(setup).total * setup.tokens)
+        logits_bytes = (setup.compute_bytes + 4) * setup.model.vocabulary * setup.tokens * scale / setup.layout.tensor
+        moments[MemoryMoment.EVALUATION] = {
+            **static, MemoryPart.GRADIENTS: grads_kept, MemoryPart.ACTIVATIONS: forward, MemoryPart.LOGITS: logits_bytes,
             MemoryPart.COMMUNICATION: communication,
         }  # fmt: skip
     totals = {moment: sum(parts.values()) for moment, parts in moments.items()}
     moment = max(totals, key=lambda name: totals[name])
     parts = {part: moments[moment].get(part, 0.0) for part in MemoryPart}
     parts[MemoryPart.CONTEXT] = CONTEXT_BYTES + NCCL_BYTES * _communicators(setup)
-    dynamic = totals[moment] - sum(static_after.values())
+    dynamic = totals[moment] - sum(static.values())
     parts[MemoryPart.FRAGMENTATION] = dynamic * (FRAGMENTED_SHARE_EXPANDABLE if expandable else FRAGMENTED_SHARE)
     if setup.offload_activations:
         host += flights * layer_activations(setup).total * setup.tokens * setup.layout.stage_layers(setup.model.layers, stage)

@@ -87,7 +87,7 @@ def memory_figures(
         step_lines: Numbers of lines that count steps, rising.
         steps: The steps of these lines.
     """
-    found: list[MemoryFigure] = []
+    figures: list[MemoryFigure] = []
     for line in lines:
         text = line.text[:MOST_OF_LINE]
         if "em" not in text and "Max_MA" not in text and "RSS" not in text and "rss" not in text and "allocated" not in text:
@@ -100,8 +100,8 @@ def memory_figures(
         rank = int(marked[1] or marked[2]) if marked else body.rank if body.rank is not None else body.task
         place = bisect_right(step_lines, line.number)
         step = int(steps[place - 1]) if place else None
-        found += [MemoryFigure(line.number, kind, size, rank, step, line.text) for kind, size in sizes]
-    return found
+        figures += [MemoryFigure(line.number, kind, size, rank, step, line.text) for kind, size in sizes]
+    return figures
 
 
 def _sizes(text: str) -> Iterator[tuple[str, float]]:

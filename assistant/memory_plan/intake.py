@@ -10,7 +10,7 @@ from pathlib import Path
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan.arguments import (
-    Argument,
+    RunArgument,
     RunArguments,
     arguments_of_config,
     arguments_of_log,
@@ -122,7 +122,7 @@ def run_of_log(
     return read_arguments(_of_log(lines), gpus=gpus, site=site, read=read)
 
 
-def _of_log(lines: Sequence[Line]) -> list[Argument]:
+def _of_log(lines: Sequence[Line]) -> list[RunArgument]:
     return arguments_of_log((line.number, line.text) for line in lines[:SETTINGS_LINES])
 
 

@@ -124,7 +124,7 @@ def _step_s(setup: TrainingSetup) -> float:
     """Return the estimated seconds of one step, of use only beside another one's."""
     model, layout = setup.model, setup.layout
     weights = stage_weights(setup, 0)
-    active = model.parameters - model.embedding
+    active: float = model.parameters - model.embedding
     if model.experts:
         active -= model.moe_layers * model.expert_weights * (1 - model.experts_per_token / model.experts)
     attention = 2 * model.layers * model.query * setup.sequence  # of one token, beside 2 for each weight
@@ -134,7 +134,7 @@ def _step_s(setup: TrainingSetup) -> float:
         units += 1.0
     elif setup.recompute is Recompute.SELECTIVE:
         units += 0.05 if setup.fused else 0.35
-    tokens = setup.tokens
+    tokens = float(setup.tokens)
     rate = 200e12 * tokens / (tokens + SMALL_BATCH_TOKENS * layout.tensor)
     micro_s = units * per_token * tokens / (layout.tensor * layout.pipeline) / rate
     if layout.tensor > 1:
@@ -374,19 +374,19 @@ def _rung(run: RunArguments, setup: TrainingSetup, move: _Move, capacity: float,
 
 def _combinations(run: RunArguments, setup: TrainingSetup, *, moved: bool) -> Iterator[tuple[TrainingSetup, bool]]:
     """Yield setups that keep the training the same, with whether segments are expandable."""
-    bases = [setup, *(other for _, other in _layouts(setup, run))] if moved else [setup]
+    bases = [setup, *(layout_setup for _, layout_setup in _layouts(setup, run))] if moved else [setup]
     options: list[list[Callable[[TrainingSetup], TrainingSetup]]] = [
         [_as_it_is, *(_changer(micro=size) for size in micro_batches(setup))],
         [_as_it_is, *(_changer(recompute=mode, recompute_layers=0) for mode in _stronger(setup, run))],
         [_as_it_is, *(_changer(zero=stage) for stage in _zero_stages(setup, run))],
     ]
-    for quantity, change, wanted in (
+    for quantity, change, applies in (
         ("chunked_logits", {"chunked_logits": True}, not setup.chunked_logits),
         ("fused_update", {"foreach": False}, setup.foreach and setup.optimizer is Optimizer.ADAM),
         ("offload_optimizer", {"offload_optimizer": True}, not setup.offload_optimizer),
         ("eval_batch", {"eval_batch": setup.micro_batch}, setup.eval_batch > setup.micro_batch),
     ):
-        if wanted and can_spell(run, quantity):
+        if applies and can_spell(run, quantity):
             options.append([_as_it_is, _changer(**change)])
     if _can_split_sequence(setup, run):
         options.append([_as_it_is, _split_sequence])

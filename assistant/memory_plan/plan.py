@@ -113,9 +113,9 @@ def calibrate(setup: TrainingSetup, reading: MemoryReading) -> tuple[Calibration
         highest = max(logged, key=lambda figure: figure.size)
         measured, source = highest.size, f"peak of {gib(highest.size)} in line {highest.line} of the log"
     if message is not None and message.form.startswith("torch") and message.allocated:
-        wanted = message.allocated + message.requested
-        if wanted > (measured or guess.allocated):  # else it ran out before the peak, of which it says nothing then
-            measured, source = wanted, f"{gib(wanted)} allocated or wanted at line {reading.line} of the log"
+        least_bytes = message.allocated + message.requested
+        if least_bytes > (measured or guess.allocated):  # else it ran out before the peak, of which it says nothing then
+            measured, source = least_bytes, f"{gib(least_bytes)} allocated or wanted at line {reading.line} of the log"
     context = 0.0
     if message is not None and message.own and message.allocated:
         context = max(0.0, message.own - message.allocated - message.unused)
@@ -228,7 +228,7 @@ def _of_place(place: SpikePlace, run: RunArguments) -> Sequence[Rung]:
     transformers = run.framework is Framework.TRANSFORMERS
     evaluation = run.argument("eval_batch")
     smaller = (
-        ChangedArgument(evaluation.spelling, evaluation.value, str(max(1, int(evaluation.value) // 2)), evaluation.where)
+        ChangedArgument(evaluation.spelling, evaluation.value, str(max(1, int(evaluation.value) // 2)), evaluation.origin)
         if evaluation is not None and evaluation.value.isdigit() and evaluation.value != "1"
         else ChangedArgument("--per_device_eval_batch_size", "", "1", "to be added to the command line")
     )
@@ -267,7 +267,7 @@ def _of_host(problem: MemoryProblem, run: RunArguments) -> Sequence[Rung]:
     more = _measure("ask for more host memory (--mem of sbatch, the limit of the container)")
     workers = run.argument("workers")
     if problem.cause is HostCause.WORKERS and workers is not None and workers.value.isdigit() and int(workers.value) > 0:
-        half = ChangedArgument(workers.spelling, workers.value, str(int(workers.value) // 2), workers.where)
+        half = ChangedArgument(workers.spelling, workers.value, str(int(workers.value) // 2), workers.origin)
         return (_measure("fewer loader workers, each of which holds its own copy and prefetched batches", half), more)
     by_cause = {
         HostCause.WORKERS: _measure("fewer loader workers, or a smaller prefetch_factor"),

@@ -17,6 +17,7 @@ from assistant.diagnose.readers.memory_messages import MemoryMessage, MemoryPlac
 from assistant.diagnose.readers.progress import read_progress
 from assistant.diagnose.readers.streams import Streams
 from assistant.diagnose.readers.tracebacks import Episode, SourceFrame, read_tracebacks
+from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.memory_plan.figures import MemoryFigure, MemoryGrowth, growth_of, memory_figures, uneven_ranks
@@ -92,6 +93,16 @@ def memory_places() -> tuple[PlaceRule, ...]:
     """Return the rules of places, in their order."""
     path = knowledge_file("memory_places.toml", None)
     return build(_PlaceFile, read_toml(path), path).place
+
+
+def _fits(pattern: str, text: str) -> bool:
+    """Tell whether a pattern of a place's rule stands in a text; an empty one never does."""
+    return bool(pattern) and holds(_compiled(pattern), text)
+
+
+@cache
+def _compiled(pattern: str) -> LinearPattern:
+    return linear_pattern(pattern)
 
 
 @dataclass(frozen=True)
@@ -289,29 +300,30 @@ class _Problems:
                 proof, "", 0.9,
             )  # fmt: skip
         foreign = message.foreign
-        by_process = bool(message.others or message.own)
+        by_process = bool(message.foreign_processes or message.own)
         least = max(SIGNIFICANT if by_process else 2 * SIGNIFICANT, total / 10)
-        contexts = len(message.others) >= OTHER_RANKS and max(size for _, size in message.others) < CONTEXT_MOST
-        if foreign > least and message.form == "torch" and (message.others or total) and not contexts:
-            pids = ", ".join(f"{pid} ({gib(size)})" for pid, size in message.others[:6])
+        contexts = (
+            len(message.foreign_processes) >= OTHER_RANKS and max(size for _, size in message.foreign_processes) < CONTEXT_MOST
+        )
+        if foreign > least and message.form == "torch" and (message.foreign_processes or total) and not contexts:
+            pids = ", ".join(f"{pid} ({gib(size)})" for pid, size in message.foreign_processes[:6])
             enough = foreign + message.free >= requested
-            sure = bool(message.others) or bool(message.own)
+            sure = bool(message.foreign_processes) or bool(message.own)
             yield MemoryProblem(
                 MemoryKind.FOREIGN,
                 f"{gib(foreign)} of the GPU's {gib(total)} are held by "
-                + (f"process {pids}" if len(message.others) == 1 else f"processes {pids}" if pids else "others than this process")
+                + (f"process{'es' if len(message.foreign_processes) > 1 else ''} {pids}" if pids else "others than this process")
                 + (f"; {gib(requested)} were wanted." if requested else "."),
                 proof,
-                "" if message.others else "nvidia-smi on the node names the processes; older messages do not say whose it is.",
+                "" if pids else "nvidia-smi on the node names the processes; older messages do not say whose it is.",
                 (0.9 if sure else 0.65) if enough else 0.5,
             )  # fmt: skip
         elif contexts:
             yield MemoryProblem(
                 MemoryKind.FOREIGN,
-                f"{len(message.others)} other processes hold {gib(foreign)} of this GPU, each at most "
-                f"{gib(max(size for _, size in message.others))}: most likely contexts of this job's own ranks, which begin "
-                f"on GPU 0 "
-                "before each takes its own.",
+                f"{len(message.foreign_processes)} other processes hold {gib(foreign)} of this GPU, each at most "
+                f"{gib(max(size for _, size in message.foreign_processes))}: most likely contexts of this job's own ranks, "
+                "which begin on GPU 0 before each takes its own.",
                 proof, "Whose the processes are: ps -o pid,user,args of these ids on the node.",
                 0.75 if foreign >= requested else 0.5,
             )  # fmt: skip
@@ -388,35 +400,33 @@ class _Problems:
         episode = next((episode for episode in self.episodes if episode.first <= line.number <= episode.last + 1), None)
         frames = [frame for raised in (episode.raised if episode else ()) for frame in raised.frames]
         functions = {frame.function for frame in frames}
-        for known in memory_places():
-            frame_proof = self._at(known, frames)
-            if frame_proof is None or (known.early and steps):
+        for rule in memory_places():
+            frame_proof = self._at(rule, frames)
+            if frame_proof is None or (rule.early and steps):
                 continue
-            if known.place is SpikePlace.COMPILE and _BACKWARD & functions:
+            if rule.place is SpikePlace.COMPILE and _BACKWARD & functions:
                 continue  # compiled code runs through the same files
-            first = bool(known.first) and steps <= 1
-            at = SpikePlace.FIRST_UPDATE if first else known.place
-            words = (known.first if first else known.summary).format(steps=steps)
+            first = bool(rule.first) and steps <= 1
+            at = SpikePlace.FIRST_UPDATE if first else rule.place
+            words = (rule.first if first else rule.summary).format(steps=steps)
             confidence = 0.64 if at is SpikePlace.LOGITS else 0.68
-            return MemoryProblem(MemoryKind.SPIKE, words, (frame_proof, proof), known.decides, confidence, place=at)
+            return MemoryProblem(MemoryKind.SPIKE, words, (frame_proof, proof), rule.decides, confidence, place=at)
         if frames and _MODEL_TO.search(frames[-1].function) and not steps and not _BACKWARD & functions:
             last = ProofLine(self.file, frames[-1].at, f"{frames[-1].file}:{frames[-1].line} in {frames[-1].function}")
-            words = next(known.summary for known in memory_places() if known.place is SpikePlace.MODEL)
+            words = next(rule.summary for rule in memory_places() if rule.place is SpikePlace.MODEL)
             return MemoryProblem(MemoryKind.SPIKE, words, (last, proof), "", 0.62, place=SpikePlace.MODEL)
         return None
 
-    def _at(self, known: PlaceRule, frames: Sequence[SourceFrame]) -> ProofLine | None:
+    def _at(self, rule: PlaceRule, frames: Sequence[SourceFrame]) -> ProofLine | None:
         """Return the innermost frame that a place is known by; None where there is none."""
         for frame in reversed(frames):
-            if (known.functions and re.search(known.functions, frame.function)) or (
-                known.files and re.search(known.files, frame.file)
-            ):
+            if _fits(rule.functions, frame.function) or _fits(rule.files, frame.file):
                 return ProofLine(self.file, frame.at, f"{frame.file}:{frame.line} in {frame.function}")
-        if not known.code:
+        if not rule.code:
             return None
         numbers = {frame.at + 1 for frame in frames}
         sources = [line for line in self.lines if line.number in numbers] if numbers else []
-        source = next((line for line in reversed(sources) if re.search(known.code, line.text[:400])), None)
+        source = next((line for line in reversed(sources) if _fits(rule.code, line.text[:400])), None)
         return ProofLine(self.file, source.number, source.text) if source is not None else None
 
 
@@ -437,31 +447,35 @@ def _host_problems(
     """Return what filled the memory of a host, by what the kernel and the log say of it."""
     line, message = entry
     proof = [ProofLine(file, line.number, line.text)]
-    text = " ".join(found.text for found, _ in entries[:40])
-    limited = any(found.form == "cgroup" for _, found in entries)
-    limit = max((found.limit for _, found in entries), default=0.0)
-    whose = f"the job's share of it ({gib(limit)})" if limit else "the job's share of it (control group)" if limited else "the host"
+    text = " ".join(entry_line.text for entry_line, _ in entries[:40])
+    limited = any(entry_message.form == "cgroup" for _, entry_message in entries)
+    limit = max((entry_message.limit for _, entry_message in entries), default=0.0)
+    owner = f"the job's share of it ({gib(limit)})" if limit else "the job's share of it (control group)" if limited else "the host"
     stats = _group_stats(lines[-4000:])
     cache = max((stats.get(name, (0.0, 0, ""))[0] for name in ("cache", "file")), default=0.0)
     anonymous = max((stats.get(name, (0.0, 0, ""))[0] for name in ("rss", "anon")), default=0.0)
     resident = {
-        name: max((dict(found.resident).get(name, 0.0) for _, found in entries), default=0.0) for name in ("anon", "file", "shmem")
+        name: max((dict(entry_message.resident).get(name, 0.0) for _, entry_message in entries), default=0.0)
+        for name in ("anon", "file", "shmem")
     }
-    saving = next((found for found in reversed(lines) if found.number < line.number and found.number > line.number - 60
-                   and _SAVING_LINE.search(found.text[:400])), None)  # fmt: skip
+    before = [other_line for other_line in lines if line.number - 60 < other_line.number < line.number]
+    saving = next((save for save in reversed(before) if _SAVING_LINE.search(save.text[:400])), None)
     decides = "sacct -o MaxRSS,MaxRSSNode of the job, and memory.stat of its control group while it runs (anon, file, shmem)."
     problems: list[MemoryProblem] = []
 
     def add(cause: HostCause, words: str, confidence: float, *more: ProofLine) -> None:
-        summary = f"{words} filled {whose}."
+        summary = f"{words} filled {owner}."
         problems.append(
             MemoryProblem(MemoryKind.HOST, summary, (*more, *proof), decides if confidence < 0.8 else "", confidence, cause=cause)
         )
 
     if cache > 2 * anonymous and cache > SIGNIFICANT:
-        number, shown = max((entry[1:] for name, entry in stats.items() if name in ("cache", "file")), default=(0, ""))
+        number, stat_text = max((entry[1:] for name, entry in stats.items() if name in ("cache", "file")), default=(0, ""))
         add(
-            HostCause.CACHE, f"Page cache ({gib(cache)}; the processes hold {gib(anonymous)})", 0.85, ProofLine(file, number, shown)
+            HostCause.CACHE,
+            f"Page cache ({gib(cache)}; the processes hold {gib(anonymous)})",
+            0.85,
+            ProofLine(file, number, stat_text),
         )
     if message.form == "pinned" or "pin_memory" in text:
         add(HostCause.PINNED, "Pinned memory", 0.85)
@@ -474,8 +488,9 @@ def _host_problems(
     shared = resident["shmem"]
     if shared > max(SIGNIFICANT, resident["anon"]):
         add(HostCause.PINNED, f"Shared memory of the processes ({gib(shared)}: tensors in /dev/shm and pinned buffers)", 0.7)
-    held = sum(resident.values())
-    add(HostCause.PROCESS, f"The job's processes{f' ({gib(held)} in the largest that was killed)' if held else ''}", 0.5)
+    resident_bytes = sum(resident.values())
+    size = f" ({gib(resident_bytes)} in the largest that was killed)" if resident_bytes else ""
+    add(HostCause.PROCESS, f"The job's processes{size}", 0.5)
     return sorted(problems, key=lambda problem: -problem.confidence)
 
 
@@ -486,7 +501,7 @@ def _group_stats(lines: Sequence[Line]) -> dict[str, tuple[float, int, str]]:
         text = line.text[:1000]
         for match in _STATS.finditer(text):
             stats[match["name"]] = (int(match["size"]) * 1024.0, line.number, line.text)
-        if match := _CACHE_LINE.match(text):
-            size = int(match["size"]) * (1024.0 if match["kb"] else 1.0)
-            stats.setdefault(match["name"], (size, line.number, line.text))
+        if row := _CACHE_LINE.match(text):
+            size = int(row["size"]) * (1024.0 if row["kb"] else 1.0)
+            stats.setdefault(row["name"], (size, line.number, line.text))
     return stats

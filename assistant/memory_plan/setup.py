@@ -211,8 +211,8 @@ class ParallelLayout:
             return first
         if stage == self.pipeline - 1 and last:
             return last
-        others = self.pipeline - bool(first) - bool(last)
-        share, more = divmod(layers - first - last, max(1, others))
+        middle_stages = self.pipeline - bool(first) - bool(last)
+        share, more = divmod(layers - first - last, max(1, middle_stages))
         return share + (stage - bool(first) < more)
 
 

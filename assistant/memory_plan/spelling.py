@@ -18,12 +18,12 @@ class ChangedArgument:
     old: str
     """Empty where it was not given."""
     new: str
-    where: str
+    origin: str
     """Where it stands now: `--mbs on the command line`, `zero_optimization.stage in ds.json`; or where it is to be added."""
 
     def __str__(self) -> str:
         change = f"{self.name} {self.old} to {self.new}" if self.old else f"add {self.name} {self.new}".rstrip()
-        return f"{change} ({self.where})"
+        return f"{change} ({self.origin})"
 
 
 _COMMAND, _FILE, _ENVIRONMENT = "the command line", "the configuration", "the environment"
@@ -130,14 +130,14 @@ class _Speller:
         """Add the change of a quantity, under the name by which the run gives it, if it does."""
         argument = self.run.argument(quantity)
         if argument is not None:
-            self.changes.append(ChangedArgument(argument.spelling, argument.value, str(new), argument.where))
+            self.changes.append(ChangedArgument(argument.spelling, argument.value, str(new), argument.origin))
             return
         name = _NEW[self.run.framework].get(quantity, quantity)
         if self.run.framework is Framework.TRANSFORMERS:
             name = f"--{name}"
-        spelled = next((found for found in self.run.arguments if found.name == name.lstrip("-").replace("-", "_")), None)
+        spelled = next((argument for argument in self.run.arguments if argument.name == name.lstrip("-").replace("-", "_")), None)
         if spelled is not None:
-            self.changes.append(ChangedArgument(spelled.spelling, spelled.value, str(new), spelled.where))
+            self.changes.append(ChangedArgument(spelled.spelling, spelled.value, str(new), spelled.origin))
             return
         place = _FILE if self.run.framework in _IN_FILE else _COMMAND
         self.changes.append(ChangedArgument(name, "", str(new), f"to be added to {place}"))

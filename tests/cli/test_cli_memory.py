@@ -84,7 +84,7 @@ def test_json_is_one_object_with_a_frozen_plan(cli: Run, log: Path) -> None:
     assert made["problem"]["proof"][0]["line"] == 22
     assert made["run"]["setup"]["micro_batch"] == 2
     assert made["peak"] >= made["capacity"] > made["proposal"]["peak"]
-    assert all({"name", "old", "new", "where"} == set(argument) for argument in made["proposal"]["arguments"])
+    assert all({"name", "old", "new", "origin"} == set(argument) for argument in made["proposal"]["arguments"])
 
 
 def test_a_configuration_alone(cli: Run, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_command_line_and_the_file_that_it_names(cli: Run, tmp_path: Path, mon
     (made,) = cli("memory", "plan", "--command", line, "--gpu-memory", "80", "--json").objects
     assert made["run"]["framework"] == "Transformers"
     assert made["run"]["setup"]["layout"]["data"] == 8
-    assert "per_device_train_batch_size in run.yaml" in {argument["where"] for argument in made["run"]["arguments"]}
+    assert "per_device_train_batch_size in run.yaml" in {argument["origin"] for argument in made["run"]["arguments"]}
 
 
 def test_standard_input_is_a_log(cli: Run, log: Path) -> None:

@@ -13,8 +13,9 @@ from assistant.logs.lines import Line
 from assistant.memory_plan.problems import read_problems
 from assistant.memory_plan.setup import GIB
 
-FILE = Path(__file__).parents[1] / "cases" / "memory_plan" / "messages.toml"
-CASES = tomllib.loads(FILE.read_text(encoding="utf-8"))["message"]
+FOLDER = Path(__file__).parents[1] / "cases" / "memory_plan"
+FILES = ("messages.toml", "host_messages.toml")
+CASES = [case for file in FILES for case in tomllib.loads((FOLDER / file).read_text(encoding="utf-8"))["message"]]
 SIZES = ("requested", "total", "free", "allocated", "unused", "own", "pools", "allowed", "limit")
 
 
@@ -43,6 +44,6 @@ def test_the_figures_of_a_wording_are_read(case: dict[str, Any]) -> None:
     for name in SIZES:
         if name in case:
             assert getattr(message, name) / GIB == pytest.approx(case[name], rel=1e-3), name
-    assert [pid for pid, _ in message.others] == case.get("others", [])
+    assert [pid for pid, _ in message.foreign_processes] == case.get("others", [])
     for name in ("gpu", "pid", "form"):
         assert getattr(message, name) == case.get(name, getattr(message, name))

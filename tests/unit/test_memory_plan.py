@@ -155,7 +155,7 @@ def test_megatron_keeps_its_global_batch_by_itself() -> None:
 
 def test_torchtitan_is_told_the_global_batch() -> None:
     rung = next(rung for rung in plan_for("torchtitan", 40).ladder if rung.name.startswith("micro-batch 2 to 1"))
-    assert [(argument.name, argument.new, argument.where) for argument in rung.arguments] == [
+    assert [(argument.name, argument.new, argument.origin) for argument in rung.arguments] == [
         ("training.local_batch_size", "1", "training.local_batch_size in llama3_8b.toml"),
         ("training.global_batch_size", "16", "to be added to the configuration"),
     ]

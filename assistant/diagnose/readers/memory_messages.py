@@ -126,7 +126,7 @@ class MemoryMessage:
     """Of what is allocated, in private pools of CUDA graphs."""
     allowed: float = 0
     """What the process may take by `set_per_process_memory_fraction`."""
-    others: tuple[tuple[int, float], ...] = ()
+    foreign_processes: tuple[tuple[int, float], ...] = ()
     """Other processes on the GPU: id and bytes."""
     limit: float = 0
     """Of a control group."""
@@ -137,10 +137,10 @@ class MemoryMessage:
     @property
     def foreign(self) -> float:
         """Bytes of the GPU that are neither free nor this process's; 0 where the message does not tell."""
-        if self.others and self.own:
-            return sum(size for _, size in self.others)
-        if self.others and len(self.others) > 1:
-            return sum(size for _, size in self.others)
+        if self.foreign_processes and self.own:
+            return sum(size for _, size in self.foreign_processes)
+        if self.foreign_processes and len(self.foreign_processes) > 1:
+            return sum(size for _, size in self.foreign_processes)
         if not self.total:
             return 0.0
         if self.own:
@@ -222,14 +222,18 @@ def _of_torch(text: str) -> MemoryMessage | None:
     reserved = _size(RESERVED, text)
     unused = unused or _size(_CACHED, text)  # up to 1.3: what the cache holds beyond what is allocated
     whole = size_bytes(*sizes[:2]) if sizes else 0.0
-    others = tuple((int(pid), size_bytes(number, unit)) for pid, number, unit in OTHER_PROCESS.findall(text))
-    if not own and len(others) == 1 and abs(others[0][1] - allocated - unused) < max(2 * 1024**3, 0.1 * others[0][1]):
-        own, others = others[0][1], ()  # in a container no process is called "this"
+    foreign_processes = tuple((int(pid), size_bytes(number, unit)) for pid, number, unit in OTHER_PROCESS.findall(text))
+    if (
+        not own
+        and len(foreign_processes) == 1
+        and abs(foreign_processes[0][1] - allocated - unused) < max(2 * 1024**3, 0.1 * foreign_processes[0][1])
+    ):
+        own, foreign_processes = foreign_processes[0][1], ()  # in a container no process is called "this"
     return MemoryMessage(
         MemoryPlace.GPU, "torch", gpu=int(gpu[1]) if gpu else None, requested=_size(REQUEST, text), total=whole,
         free=size_bytes(*sizes[2:4]) if sizes else 0.0, allocated=allocated, unused=unused or max(0.0, reserved - allocated),
         own=own if own <= 2 * whole or not whole else 0.0,  # below zero, printed without its sign (WSL)
-        pools=_size(_POOLS, text), allowed=_size(ALLOWED, text), others=others,
+        pools=_size(_POOLS, text), allowed=_size(ALLOWED, text), foreign_processes=foreign_processes,
     )  # fmt: skip
 
 
@@ -245,13 +249,13 @@ def _of_xla(text: str) -> MemoryMessage | None:
     if match := _TPU.search(text):
         used, total = size_bytes(match[1], match[2]), size_bytes(match[3], match[4])
         return MemoryMessage(MemoryPlace.GPU, "xla", requested=used, total=total)
-    wanted, free = _XLA_BYTES.search(text), _XLA_FREE.search(text)
-    if wanted is None and "emory" not in text and "OOM" not in text:
+    request, free = _XLA_BYTES.search(text), _XLA_FREE.search(text)
+    if request is None and "emory" not in text and "OOM" not in text:
         return None
     requested = 0.0
-    if wanted is not None:
-        number, unit = next((wanted[f"size{n}"], wanted[f"unit{n}"]) for n in ("", "2", "3") if n == "3" or wanted[f"size{n}"])
-        requested = float(wanted["bytes"]) if wanted["bytes"] else size_bytes(number, unit)
+    if request is not None:
+        number, unit = next((request[f"size{n}"], request[f"unit{n}"]) for n in ("", "2", "3") if n == "3" or request[f"size{n}"])
+        requested = float(request["bytes"]) if request["bytes"] else size_bytes(number, unit)
     return MemoryMessage(MemoryPlace.GPU, "xla", requested=requested, free=size_bytes(free[1], free[2]) if free else 0.0)
 
 
