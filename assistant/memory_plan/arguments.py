@@ -183,7 +183,7 @@ def arguments_of_log(lines: Iterable[tuple[int, str]]) -> list[RunArgument]:
     """
     arguments: list[RunArgument] = []
     for number, whole in lines:
-        text = whole[:20_000]
+        text = whole[:20_000].replace("[<FSDPOption.", "")  # as TrainingArguments prints it
         origin = f"line {number} of the log"
         if row := _ARGUMENT_ROW.match(text):
             arguments.append(RunArgument(row["name"], row["value"], origin, f"--{row['name'].replace('_', '-')}"))
@@ -305,7 +305,8 @@ def read_arguments(
 
 _WORDS = frozenset((*MODEL_NAMES, "bf16", "fp16", "optim", "optimizer", "gradient_checkpointing", "recompute_granularity", "swiglu",
     "sequence_parallel", "use_distributed_optimizer", "attn_implementation", "precision", "torch_dtype", "load_in_4bit",
-    "tie_word_embeddings", "untie_embeddings_and_output_weights", "use_liger_kernel", "recompute_activations"))  # fmt: skip
+    "tie_word_embeddings", "untie_embeddings_and_output_weights", "use_liger_kernel", "recompute_activations",
+    "fsdp", "fsdp_sharding_strategy", "sharding_strategy", "strategy"))  # fmt: skip
 
 
 def _shape(

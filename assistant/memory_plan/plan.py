@@ -24,6 +24,8 @@ from assistant.memory_plan.problems import HostCause, MemoryKind, MemoryProblem,
 from assistant.memory_plan.setup import GIB, Framework, TrainingSetup
 from assistant.memory_plan.spelling import ChangedArgument
 
+FITTED_STEPS = 3
+"""Logged steps from which on it is proven that an ordinary step fits, or nearly so."""
 LEAST_FACTOR, MOST_FACTOR = 0.3, 3.0
 """Between them a calibration is believed; beyond, the arguments were read wrongly, and that is said."""
 
@@ -170,6 +172,10 @@ def _refuted(
     peak, _ = predicted_peak(setup, calibration)
     least = capacity + (reading.message.requested if reading.message is not None else 0.0)
     dynamic = _dynamic(setup)
+    if reading.steps >= FITTED_STEPS and peak > least and dynamic > 0 and not calibration.source:
+        factor = calibration.factor - (peak - least) / dynamic
+        words = f"by its arguments the run would need {gib(peak)}, but {reading.steps} steps had fitted: {gib(least)} are taken"
+        return replace(calibration, factor=max(LEAST_FACTOR, factor), source=f"{reading.steps} steps that fitted"), [words]
     if peak >= capacity or dynamic <= 0:
         return calibration, []
     factor = calibration.factor + (min(least, 1.5 * capacity) - peak) / dynamic

@@ -382,7 +382,7 @@ class _Problems:
             words = f"{gib(message.requested)} more were wanted than were free."
         else:
             words = "The message does not say how much was held and free."
-        when = f" It came after {steps} logged steps." if steps else " It came before the first logged step."
+        when = f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
         many = f" {ranks} ranks say so." if ranks > 1 else ""
         decides = "" if used and message.total else (
             "How much each process holds: nvidia-smi while it runs, or torch.cuda.memory_summary() before the failing call."

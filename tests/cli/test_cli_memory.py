@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from assistant.cli.output import Exit
+from assistant.ports import SystemClock
+from assistant.records import JobSpec
+from assistant.schedulers.local import LocalScheduler
 from tests.cli.conftest import Run
 
 MESSAGE = (
@@ -104,6 +107,32 @@ def test_a_command_line_and_the_file_that_it_names(cli: Run, tmp_path: Path, mon
     assert made["run"]["framework"] == "Transformers"
     assert made["run"]["setup"]["layout"]["data"] == 8
     assert "per_device_train_batch_size in run.yaml" in {argument["origin"] for argument in made["run"]["arguments"]}
+
+
+SCRIPT = """#!/bin/bash
+MICRO=4
+ARGS="--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size $MICRO --gradient_accumulation_steps 2 --bf16"
+[ -d /no/such/folder ] && torchrun --nproc_per_node 8 train.py $ARGS --max_length 4096
+echo "{message}"
+exit 1
+"""
+
+
+def test_a_job_gives_its_log_and_the_arguments_of_its_script(cli: Run, store_path: Path, home: Path) -> None:
+    scheduler = LocalScheduler(store_path.parent / "local", SystemClock())
+    job = scheduler.submit(JobSpec("sft", SCRIPT.replace("{message}", MESSAGE), work_dir=home))
+    for _ in range(100):
+        if scheduler.job(job).state.ended:
+            break
+        time.sleep(0.1)
+    (made,) = cli("memory", "plan", "--job", job, "--json").objects
+    assert made["problem"]["rank"] == 3
+    assert made["run"]["setup"]["micro_batch"] == 4
+    assert made["run"]["setup"]["layout"]["data"] == 8
+    changes = {argument["name"]: argument["new"] for argument in made["proposal"]["arguments"]}
+    assert changes["--per_device_train_batch_size"] in ("1", "2")
+    assert scheduler.job(job).state.ended, "nothing was submitted or changed"
+    assert len(scheduler.jobs()) == 1
 
 
 def test_standard_input_is_a_log(cli: Run, log: Path) -> None:
