@@ -107,7 +107,7 @@ def _log_lines(context: typer.Context, log: str, job: str) -> tuple[str, list[Li
 
 def _arguments(invocation: Invocation, job: str, configs: list[Path], command: str, lines: list[Line], gpus: int) -> RunArguments:
     from assistant.memory_plan import intake
-    from assistant.recover.job_program import FileReader
+    from assistant.recover.job_program import FileReader, config_values
 
     read = FileReader("")
     site = invocation.site
@@ -115,6 +115,9 @@ def _arguments(invocation: Invocation, job: str, configs: list[Path], command: s
         return intake.run_of_command(command, read, folder=str(Path.cwd()), lines=lines, gpus=gpus, site=site)
     if configs:
         files = [(path, _text(path)) for path in configs]
+        for path, text in files:
+            if not config_values(path, text):
+                raise InputError(f"{path}: holds no settings; wanted a configuration of a run in TOML, YAML or JSON")
         return intake.run_of_configs(files, read, lines=lines, gpus=gpus, site=site)
     if job:
         subject = invocation.engine().scheduler.job(job)
@@ -125,6 +128,8 @@ def _arguments(invocation: Invocation, job: str, configs: list[Path], command: s
 def _text(path: Path) -> str:
     try:
         return within(LOOK_S, partial(read_whole, path, MOST_CONFIG_BYTES), str(path)).decode("utf-8", "replace")
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 

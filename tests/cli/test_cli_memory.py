@@ -151,6 +151,13 @@ def test_a_log_without_a_shortage(cli: Run, tmp_path: Path) -> None:
     assert "none shows" in said.out
 
 
+def test_a_file_that_is_no_configuration_is_said(cli: Run, tmp_path: Path) -> None:
+    config = tmp_path / "run.json"
+    config.write_text('{"a":')
+    said = cli("memory", "plan", "--config", config)
+    assert (said.code, "holds no settings" in said.err) == (Exit.USAGE, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
