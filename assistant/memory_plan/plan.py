@@ -20,7 +20,8 @@ from assistant.memory_plan.ladder import (
     predicted_peak,
     rungs,
 )
-from assistant.memory_plan.problems import HostCause, MemoryKind, MemoryProblem, MemoryReading, SpikePlace, gib
+from assistant.memory_plan.places import SpikePlace
+from assistant.memory_plan.problems import HostCause, MemoryKind, MemoryProblem, MemoryReading, gib
 from assistant.memory_plan.setup import GIB, Framework, TrainingSetup
 from assistant.memory_plan.spelling import ChangedArgument
 

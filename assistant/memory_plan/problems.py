@@ -10,17 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
 
-from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.diagnose.readers.memory_messages import MemoryMessage, MemoryPlace, read_memory_message
 from assistant.diagnose.readers.progress import read_progress
 from assistant.diagnose.readers.streams import Streams
 from assistant.diagnose.readers.tracebacks import Episode, SourceFrame, read_tracebacks
-from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.memory_plan.figures import MemoryFigure, MemoryGrowth, growth_of, memory_figures, uneven_ranks
+from assistant.memory_plan.places import PlaceRule, SpikePlace, fits_rule, memory_places
 from assistant.memory_plan.setup import GIB, MIB
 
 
@@ -39,22 +37,6 @@ class MemoryKind(StrEnum):
     SHARED = "shared memory"
 
 
-class SpikePlace(StrEnum):
-    """Where memory rises above what a step needs otherwise."""
-
-    FIRST_UPDATE = "first optimiser step"
-    UPDATE = "optimiser step"
-    EVALUATION = "evaluation"
-    LOGITS = "logits and loss"
-    SAVE = "saving a checkpoint"
-    LOAD = "loading a checkpoint"
-    MODEL = "loading the model"
-    COMPILE = "compilation and autotuning"
-    GRAPHS = "CUDA graphs"
-    NCCL = "start of NCCL"
-    GENERATION = "generation"
-
-
 class HostCause(StrEnum):
     """What fills the memory of a host."""
 
@@ -64,45 +46,6 @@ class HostCause(StrEnum):
     OFFLOAD = "offloaded states"
     CACHE = "page cache in the control group"
     PROCESS = "the processes themselves"
-
-
-@dataclass(frozen=True)
-class PlaceRule:
-    """How a place is known by the frames of a traceback."""
-
-    place: SpikePlace
-    summary: str
-    functions: str = ""
-    files: str = ""
-    code: str = ""
-    """Of a line of source."""
-    decides: str = ""
-    first: str = ""
-    """What is said of it in the first step."""
-    early: bool = False
-    """Whether it counts before the first logged step only."""
-
-
-@dataclass(frozen=True)
-class _PlaceFile:
-    place: tuple[PlaceRule, ...] = ()
-
-
-@cache
-def memory_places() -> tuple[PlaceRule, ...]:
-    """Return the rules of places, in their order."""
-    path = knowledge_file("memory_places.toml", None)
-    return build(_PlaceFile, read_toml(path), path).place
-
-
-def _fits(pattern: str, text: str) -> bool:
-    """Tell whether a pattern of a place's rule stands in a text; an empty one never does."""
-    return bool(pattern) and holds(_compiled(pattern), text)
-
-
-@cache
-def _compiled(pattern: str) -> LinearPattern:
-    return linear_pattern(pattern)
 
 
 @dataclass(frozen=True)
@@ -420,13 +363,13 @@ class _Problems:
     def _at(self, rule: PlaceRule, frames: Sequence[SourceFrame]) -> ProofLine | None:
         """Return the innermost frame that a place is known by; None where there is none."""
         for frame in reversed(frames):
-            if _fits(rule.functions, frame.function) or _fits(rule.files, frame.file):
+            if fits_rule(rule.functions, frame.function) or fits_rule(rule.files, frame.file):
                 return ProofLine(self.file, frame.at, f"{frame.file}:{frame.line} in {frame.function}")
         if not rule.code:
             return None
         numbers = {frame.at + 1 for frame in frames}
         sources = [line for line in self.lines if line.number in numbers] if numbers else []
-        source = next((line for line in reversed(sources) if _fits(rule.code, line.text[:400])), None)
+        source = next((line for line in reversed(sources) if fits_rule(rule.code, line.text[:400])), None)
         return ProofLine(self.file, source.number, source.text) if source is not None else None
 
 
