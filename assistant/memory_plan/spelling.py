@@ -67,7 +67,14 @@ _IN_FILE = frozenset((Framework.DEEPSPEED, Framework.TORCHTITAN, Framework.NEMO)
 
 def can_spell(run: RunArguments, quantity: str) -> bool:
     """Tell whether the run's framework has an argument for a quantity, or the run has one itself."""
-    return run.argument(quantity) is not None or quantity in _NEW[run.framework]
+    return run.argument(quantity) is not None or bool(_new_name(run, quantity))
+
+
+def _new_name(run: RunArguments, quantity: str) -> str:
+    """Return the name under which a quantity is added; empty where the framework has none."""
+    if run.framework is Framework.TRANSFORMERS and quantity == "offload_optimizer" and run.argument("zero") is not None:
+        return _NEW[Framework.DEEPSPEED][quantity]  # a run of Transformers that DeepSpeed shards
+    return _NEW[run.framework].get(quantity, "")
 
 
 def changed_arguments(run: RunArguments, old: TrainingSetup, new: TrainingSetup) -> tuple[ChangedArgument, ...]:
@@ -102,7 +109,7 @@ def changed_arguments(run: RunArguments, old: TrainingSetup, new: TrainingSetup)
         if getattr(layout, quantity) != getattr(before, quantity):
             spell(quantity, getattr(before, quantity) or "", getattr(layout, quantity))
     if new.offload_optimizer != old.offload_optimizer:
-        spell("offload_optimizer", "", {Framework.DEEPSPEED: "cpu", Framework.TORCHTITAN: "true"}.get(run.framework, ""))
+        spell("offload_optimizer", "", {Framework.MEGATRON: "", Framework.TORCHTITAN: "true"}.get(run.framework, "cpu"))
     if new.offload_activations != old.offload_activations:
         spell("offload_activations", "", "true")
     if new.chunked_logits != old.chunked_logits:
@@ -132,14 +139,15 @@ class _Speller:
         if argument is not None:
             self.changes.append(ChangedArgument(argument.spelling, argument.value, str(new), argument.origin))
             return
-        name = _NEW[self.run.framework].get(quantity, quantity)
-        if self.run.framework is Framework.TRANSFORMERS:
+        name = _new_name(self.run, quantity) or quantity
+        in_file = self.run.framework in _IN_FILE or "." in name
+        if self.run.framework is Framework.TRANSFORMERS and not in_file:
             name = f"--{name}"
         spelled = next((argument for argument in self.run.arguments if argument.name == name.lstrip("-").replace("-", "_")), None)
         if spelled is not None:
             self.changes.append(ChangedArgument(spelled.spelling, spelled.value, str(new), spelled.origin))
             return
-        place = _FILE if self.run.framework in _IN_FILE else _COMMAND
+        place = _FILE if in_file else _COMMAND
         self.changes.append(ChangedArgument(name, "", str(new), f"to be added to {place}"))
 
 

@@ -205,3 +205,11 @@ def test_a_plan_is_frozen_all_the_way_down() -> None:
 
 def test_every_shape_can_be_named() -> None:
     assert all(shape_named(name) is not None for name in published_shapes())
+
+
+def test_transformers_with_deepspeed_is_told_to_offload_in_its_configuration() -> None:
+    words = "deepspeed --num_gpus 8 t.py --model_name_or_path llama-2-13b --per_device_train_batch_size 1 --max_length 512 --bf16"
+    run = intake.run_of_command(f"{words} --zero_stage 2", lambda _: None, folder="/work")
+    rung = next(rung for rung in make_plan(NOTHING, run, gpu_memory=24 * GIB).ladder if "optimiser states in host" in rung.name)
+    assert [(argument.name, argument.new) for argument in rung.arguments] == [("zero_optimization.offload_optimizer.device", "cpu")]
+    assert rung.host > 0
