@@ -327,7 +327,7 @@ def tail(
     from assistant.redact import line_texts
     from assistant.redact.cuts import NEIGHBOURS
 
-    read = {line.number: line.text for line in deque(_lines(log_of(context, target)), maxlen=lines + NEIGHBOURS)}
+    read = {line.number: line.text for line in deque(open_lines(log_of(context, target)), maxlen=lines + NEIGHBOURS)}
     for number, text in line_texts(list(read)[-lines:], read.get).items():
         _print(Line(number, text), numbers, as_json)
 
@@ -443,7 +443,8 @@ def _blocks(path: str) -> Iterator[bytes]:
     return read() if path == STANDARD_INPUT else each_within(LOOK_S, read, path)
 
 
-def _lines(path: str) -> Iterator[Line]:
+def open_lines(path: str) -> Iterator[Line]:
+    """Yield the lines of a log; `-` is standard input."""
     from assistant.logs.lines import Line, clean
 
     number = 0

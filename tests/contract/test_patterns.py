@@ -96,6 +96,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("recover/resume/installed_trainers.py", "rule.runs"): "of the table RULES",
     ("recover/loaded.py", "step"): NUMBER,
     ("recover/source/settings.py", "PRINTED.format(name=re.escape(name))"): "a constant, and a name behind re.escape",
+    ("memory_plan/figures.py", "pattern"): "of a tuple of literals",
     ("logs/tail.py", "END_OF_ATTEMPT.pattern"): "the constant END_OF_ATTEMPT, for bytes",
     ("recover/shell/builtins.py", "between"): "a class of characters behind re.escape, of field_end()",
     ("recover/shell/lines.py", "letter"): "a literal of the caller",

@@ -18,22 +18,23 @@ from assistant.diagnose.advice.sentences import with_capital
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
+from assistant.diagnose.readers.memory_messages import (
+    ALLOCATED,
+    ALLOWED,
+    GPU,
+    OTHER_PROCESS,
+    OWN_USE,
+    REQUEST,
+    RESERVED,
+    TOTAL,
+    UNITS,
+    UNUSED,
+)
 from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, ProgramOfLog, message_of, origin_of, raised_at
 from assistant.diagnose.readers.tracebacks import SourceFrame
 from assistant.records import Citation, Diagnosis
 
-_UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _BYTES = {"float": 4, "float32": 4, "double": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
-_SIZE = r"(\d[\d.]{0,16}) ([KMGTb])(?:i?B|ytes)"
-_REQUEST = re.compile(rf"[Tt]ried to allocate {_SIZE}")
-_TOTAL = re.compile(rf"total capac\w{{1,4}} of {_SIZE} of which {_SIZE} is free|{_SIZE} total capacity;.{{0,80}}?{_SIZE} free")
-_GPU = re.compile(r"\bGPU (\d{1,3})\b")
-_OWN = re.compile(rf"this process has {_SIZE} memory in use")
-_OTHER_PROCESS = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
-_UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
-_ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
-_RESERVED = re.compile(rf"{_SIZE} reserved in total by PyTorch")
-_ALLOWED = re.compile(rf"{_SIZE} allowed;")
 _LOADING_MODEL = re.compile(
     r"\b(?:[Ll]oad(?:ing)?) (?:the |a )?(?:\w+ )?(?:model|weights|checkpoint|pipeline)\b.{0,40}out of memory"
 )
@@ -147,11 +148,11 @@ def _in_pieces(cited: Citation, facts: Facts) -> str:
 
 def _left_before(cited: Citation, text: str, facts: Facts) -> str:
     """Return a word about a model that is loaded into a process whose earlier work still fills the GPU; empty where none shows."""
-    raised, total = raised_at(cited, facts), _TOTAL.search(text)
+    raised, total = raised_at(cited, facts), TOTAL.search(text)
     if raised is None or total is None or not any(_LOADS.match(frame.function) for frame in raised[1].frames[-LOADING:]):
         return ""
     sizes = [group for group in total.groups() if group is not None]
-    own, whole = _first(_OWN, text) or _first(_ALLOCATED, text), _gib(*sizes[:2])
+    own, whole = _first(OWN_USE, text) or _first(ALLOCATED, text), _gib(*sizes[:2])
     worked = facts.progress.before(cited.line) > facts.progress.before(facts.progress.leg - 1)
     earlier = any(e.first < raised[0].first and any("OutOfMemory" in r.name for r in e.raised) for e in facts.episodes)
     if own < whole * NEARLY_ALL or own > 2 * whole or not (worked or earlier):
@@ -172,19 +173,19 @@ class _Account(NamedTuple):
 
 def _account(text: str) -> _Account | None:
     """Return what PyTorch's account says and the remedy that follows from it; None where the message holds none."""
-    request, total = _REQUEST.search(text), _TOTAL.search(text)
+    request, total = REQUEST.search(text), TOTAL.search(text)
     if request is None or total is None:
         return None
     sizes = [group for group in total.groups() if group is not None]
     whole, free = _gib(*sizes[:2]), _gib(*sizes[2:4])
-    gpu = _GPU.search(text)
+    gpu = GPU.search(text)
     sentence = (
         f"{f'GPU {gpu[1]}' if gpu else 'The GPU'} has {whole:.1f} GiB, of which {free:.2f} GiB were free when "
         f"{request[1]} {request[2]}iB more were wanted."
     )
     if _gib(*request.groups()) > whole:
         return _Account(f"{sentence} That is more than the whole GPU, in one piece: nothing that is freed helps.", "", enough=False)
-    if (allowed := _first(_ALLOWED, text)) and allowed < whole * NEARLY_ALL:
+    if (allowed := _first(ALLOWED, text)) and allowed < whole * NEARLY_ALL:
         return _Account(
             sentence,
             f"This process may take only {allowed:.1f} GiB of the GPU, for it has called "
@@ -195,7 +196,7 @@ def _account(text: str) -> _Account | None:
     foreign = _foreign(text, whole, free)
     if foreign:
         return _Account(sentence, foreign, enough=True)
-    reserved = _first(_RESERVED, text)
+    reserved = _first(RESERVED, text)
     if reserved and whole - free - reserved > whole / 2:
         return _Account(sentence, _outside(text, whole, free), enough=True)
     unused = _unused(text, whole, free, _gib(*request.groups()))
@@ -204,16 +205,16 @@ def _account(text: str) -> _Account | None:
 
 def _foreign(text: str, whole: float, free: float) -> str:
     """Return the remedy where others than this process's PyTorch hold much of the GPU."""
-    own, processes = _first(_OWN, text), _OTHER_PROCESS.findall(text)
+    own, processes = _first(OWN_USE, text), OTHER_PROCESS.findall(text)
     own = 0.0 if own > 2 * whole else own  # below zero, printed without its sign (WSL)
     least = max(LEAST_GIB, whole / 10)
     elsewhere = sum(_gib(*process[1:]) for process in processes) or (whole - free - own if own else 0.0)
     if not own and len(processes) == 1:  # where no process is called "this", the only one is
-        elsewhere -= _first(_ALLOCATED, text) + _first(_UNUSED, text)
+        elsewhere -= _first(ALLOCATED, text) + _first(UNUSED, text)
     if elsewhere > least:
         owner = f"processes {', '.join(process[0] for process in processes[:4])}" if processes else "other processes"
         return f"About {elsewhere:.1f} GiB are held by {owner}: end them, or see that each process takes a GPU of its own."
-    torch = (_first(_ALLOCATED, text) + _first(_UNUSED, text)) if own else 0.0
+    torch = (_first(ALLOCATED, text) + _first(UNUSED, text)) if own else 0.0
     if own and own - torch > max(2 * LEAST_GIB, whole / 10):
         return (
             f"This process holds {own:.1f} GiB, but only {torch:.1f} GiB of them are PyTorch's: another library in it "
@@ -226,7 +227,7 @@ def _foreign(text: str, whole: float, free: float) -> str:
 
 def _outside(text: str, whole: float, free: float) -> str:
     """Return a word about memory that an older message does not account for."""
-    reserved = _first(_RESERVED, text)
+    reserved = _first(RESERVED, text)
     if not reserved or whole - free - reserved <= max(2 * LEAST_GIB, whole / 10):
         return ""
     outside = f"About {whole - free - reserved:.1f} GiB are not this process's PyTorch's"
@@ -235,7 +236,7 @@ def _outside(text: str, whole: float, free: float) -> str:
 
 def _unused(text: str, whole: float, free: float, request: float) -> str:
     """Return the remedy where reserved memory that is not in use would have sufficed."""
-    unused = _first(_UNUSED, text) or max(_first(_RESERVED, text) - _first(_ALLOCATED, text), 0.0) * bool(_first(_RESERVED, text))
+    unused = _first(UNUSED, text) or max(_first(RESERVED, text) - _first(ALLOCATED, text), 0.0) * bool(_first(RESERVED, text))
     if unused < max(LEAST_GIB, whole * LEAST_SHARE) or unused + free < request:
         return ""
     pieces = f"{unused:.2f} GiB are reserved but in pieces too small"
@@ -250,7 +251,7 @@ def _unused(text: str, whole: float, free: float, request: float) -> str:
 
 def _little(text: str) -> bool:
     """Tell whether what was wanted is so little that what was held before is to blame."""
-    request, total = _REQUEST.search(text), _TOTAL.search(text)
+    request, total = REQUEST.search(text), TOTAL.search(text)
     if request is None or total is None:
         return False
     sizes = [group for group in total.groups() if group is not None]
@@ -329,7 +330,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         )
     elif program.trains and any(_TORCH.search(frame.file) for frame in frames):
         parts.append("recompute activations (torch.utils.checkpoint)")
-    if (total := _TOTAL.search(" ".join(message_of(cited, facts)))) is not None:
+    if (total := TOTAL.search(" ".join(message_of(cited, facts)))) is not None:
         whole = _gib(*[group for group in total.groups() if group is not None][:2])
         parts += [f"take a GPU with more than {whole:.1f} GiB"] if 0 < whole < SMALL_GPU_GIB else []
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
@@ -403,7 +404,7 @@ def _first(pattern: re.Pattern[str], text: str) -> float:
 
 def _gib(number: str, unit: str) -> float:
     try:
-        return float(number) * _UNITS[unit]
+        return float(number) * UNITS[unit]
     except ValueError:
         return 0.0
 
