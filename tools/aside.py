@@ -31,8 +31,9 @@ from assistant.recover.checkpoints.aside import (
     where_aside,
     write_tracker,
 )
+from assistant.recover.checkpoints.entry import Entry
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, Entry, rank_of
+from assistant.recover.checkpoints.layout import RANK_WORD, rank_of
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
 from assistant.recover.resume.plan import MOST_LINKS
 from assistant.redact import MASK, redact

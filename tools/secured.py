@@ -12,8 +12,8 @@ from assistant.errors import InputError, NightshiftError, ToolError
 from assistant.logs.spikes import last_run
 from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.aside import lies_at
+from assistant.recover.checkpoints.entry import Entry
 from assistant.recover.checkpoints.inventory import Inventory, examined, last_healthy
-from assistant.recover.checkpoints.layout import Entry
 from assistant.recover.checkpoints.rotation import Rotation, rotation_of
 from assistant.recover.checkpoints.second_names import (
     Links,
