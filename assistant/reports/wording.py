@@ -42,6 +42,8 @@ def quantity(value: float, unit: str) -> str:
     """Return a number with its unit; counts and GPU hours stand alone, for their heading names them."""
     if math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "∞"
     if unit == "s":
         return duration(value)
     if unit == "share":
@@ -70,6 +72,8 @@ def cell_text(cell: Cell, unit: str, *, interval: bool = True) -> str:
 
 def between(measured: IntervalValue, unit: str) -> str:
     """Return an interval, the unit once where both ends have the same."""
+    if math.isnan(measured.low):
+        return f"n = {measured.n}"
     low, high = quantity(measured.low, unit), quantity(measured.high, unit)
     if low.startswith(("<", ">")) or high.startswith(("<", ">")):
         return low if low == high else f"{low} to {high}"
