@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.errors import Exit
+from assistant.cli.output import Exit
 from assistant.ports import JumpingClock
 from assistant.store import Store
 from tests.cli.conftest import Run
@@ -47,13 +47,17 @@ def test_reasons_are_those_of_the_store(cli: Run, sacct_file: Path, site_store: 
 def test_nothing_is_written_into_the_store(words: tuple[str, ...], cli: Run, sacct_file: Path, site_store: Path) -> None:
     with Store(site_store, JumpingClock(at(0))) as store:
         head = store.head()
-        before = "\n".join(store.rows("SELECT 1")[0].keys()) + "".join(str(tuple(row)) for row in store.rows("SELECT * FROM incidents"))
+        before = "\n".join(store.rows("SELECT 1")[0].keys()) + "".join(
+            str(tuple(row)) for row in store.rows("SELECT * FROM incidents")
+        )
     said = cli("report", *words, sacct_file)
     assert said.code == 0, said.err
     assert "n = " in said.out or "%" in said.out
     with Store(site_store, JumpingClock(at(0))) as store:
         assert store.head() == head
-        after = "\n".join(store.rows("SELECT 1")[0].keys()) + "".join(str(tuple(row)) for row in store.rows("SELECT * FROM incidents"))
+        after = "\n".join(store.rows("SELECT 1")[0].keys()) + "".join(
+            str(tuple(row)) for row in store.rows("SELECT * FROM incidents")
+        )
     assert after == before
 
 

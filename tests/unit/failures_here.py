@@ -27,7 +27,7 @@ from assistant.records import (
 from assistant.reports.cluster import ReportFrame
 from assistant.reports.intake import TimeRange
 from assistant.reports.reading import NO_LIMIT, ReadRequest
-from assistant.reports.reliability.incident_facts import Handling, IncidentFacts, read_incidents
+from assistant.reports.reliability.incident_facts import Handling, IncidentFacts, Wait, read_incidents
 from assistant.reports.reliability.reading import ReadRuns, read_failures
 from assistant.reports.workload_types import type_rules
 from assistant.store import Store
@@ -141,14 +141,21 @@ def facts_of(cases: Sequence[Case], folder: Path) -> list[IncidentFacts]:
 
 def plain_facts(cases: Sequence[Case]) -> list[IncidentFacts]:
     """Return incidents without a store, for traces of many."""
-    times = Times(None, None, None, None, None, None)
-    return [
-        IncidentFacts(
-            number, case.job, case.attempt, case.kind, case.state, ZERO_S + case.opened, ZERO_S + case.failed, ZERO_S + case.opened,
-            None, case.reason, str(case.category), case.phase, case.step, None, times, (), Handling.ALONE, case.blamed, "", "",
-        )
-        for number, case in enumerate(cases, 1)
-    ]  # fmt: skip
+    facts = []
+    for number, case in enumerate(cases, 1):
+        submitted = ZERO_S + case.restart[1] if case.restart else None
+        from_step = case.restart[2] if case.restart else None
+        lost = max(0, case.step - from_step) if case.step is not None and from_step is not None else None
+        times = Times(None, None, None, None, lost, from_step)
+        waits = (Wait(ZERO_S + case.asked[0], ZERO_S + case.asked[1]),) if case.asked else ()
+        facts.append(
+            IncidentFacts(
+                number, case.job, case.attempt, case.kind, case.state, ZERO_S + case.opened, ZERO_S + case.failed,
+                ZERO_S + case.opened, submitted, case.reason, str(case.category), case.phase, case.step,
+                case.restart[0] if case.restart else None, times, waits, Handling.ALONE, case.blamed, "", "",
+            )
+        )  # fmt: skip
+    return facts
 
 
 def runs_of(

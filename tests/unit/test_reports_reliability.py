@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.records import Action, Category, EventKind, IncidentState
@@ -34,6 +34,7 @@ from assistant.reports.reliability.intervals import (
     ratio_of_sums,
 )
 from assistant.reports.reliability.reliability import reliability_report
+from bench import _accounting
 from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Case, Row, at, facts_of, frame_of, plain_facts, runs_of
 from tests.unit.reports_here import column_of, table_of
 
@@ -128,35 +129,28 @@ def test_ratios_of_sums_do_not_depend_on_the_order() -> None:
 
 
 STATES = ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED by 3", "PREEMPTED", "SHINY")
-ROWS = st.lists(
-    st.tuples(
-        st.integers(0, 10_000), st.integers(0, 90_000), st.sampled_from(STATES), st.sampled_from((0, 1, 3, 8, 64)),
-        st.sampled_from(("eval", "train")),
-    ),
-    min_size=1,
-    max_size=12,
-)  # fmt: skip
-CASES = st.lists(
-    st.tuples(
-        st.integers(0, 11), st.integers(0, 95_000), st.integers(0, 4000), st.sampled_from(("hang", "", "ecc_error")), st.booleans(),
-        st.one_of(st.none(), st.integers(0, 900)), st.sampled_from(("training", "start")),
-    ),
-    max_size=8,
-)  # fmt: skip
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(drawn_rows=ROWS, drawn_cases=CASES)
-def test_the_parts_sum_to_the_whole_exactly(
-    drawn_rows: list[tuple[int, int, str, int, str]],
-    drawn_cases: list[tuple[int, int, int, str, bool, int | None, str]],
-    tmp_path: Path,
-) -> None:
-    rows = [Row(f"{n}", begin, begin + run, state, gpus, name) for n, (begin, run, state, gpus, name) in enumerate(drawn_rows)]
-    cases = [
-        Case(f"{job}", failed, failed + later, reason, kind=EventKind.HANG if hang else EventKind.JOB_ENDED, step=step, phase=phase)
-        for job, failed, later, reason, hang, step, phase in drawn_cases
-    ]
+@pytest.mark.parametrize("seed", range(3))
+def test_the_parts_sum_to_the_whole_exactly(seed: int, tmp_path: Path) -> None:
+    """Any rows and incidents: runs of no time, incidents before, after and across runs, of jobs that nobody knows."""
+    dice = random.Random(seed)
+    rows = []
+    for number in range(300):
+        begin, run_s = dice.randrange(10_000), dice.choice((0, 1, 7, dice.randrange(90_000)))
+        gpus, name = dice.choice((0, 1, 3, 8, 64)), dice.choice(("eval", "train", f"n{number}"))
+        rows.append(Row(f"{number}", begin, begin + run_s, dice.choice(STATES), gpus, name, f"u{number % 20}"))
+    cases = []
+    for _ in range(300):
+        failed = dice.randrange(95_000)
+        cases.append(
+            Case(
+                f"{dice.randrange(320)}", failed, failed + dice.randrange(-50, 4000), dice.choice(("hang", "", "ecc_error")),
+                kind=dice.choice((EventKind.HANG, EventKind.JOB_ENDED)), step=dice.choice((None, 0, 1, dice.randrange(900))),
+                phase=dice.choice(("training", "start", "")), restart=dice.choice((None, ("5", failed, dice.randrange(1000)))),
+                asked=dice.choice((None, (failed - 10, failed + dice.randrange(9000)))),
+            )
+        )  # fmt: skip
     read = runs_of(rows, tmp_path, facts=plain_facts(cases))
     good = goodput(read.runs)
     assert set(good.gpu_ms) == {part.key for part in PARTS}
@@ -302,6 +296,17 @@ def test_a_fleet_of_equal_nodes_has_no_lemon(seed: int, tmp_path: Path) -> None:
     assert runs_of(fleet(seed), tmp_path).nodes.lemons == ()
 
 
+def test_jobs_that_fail_at_their_start_and_few_that_run_for_days_make_no_lemon(tmp_path: Path) -> None:
+    """Failures come with starts, hours with the few long jobs: by hours alone a third of these nodes would be lemons."""
+    text = [f"{line}|{f'n{place % 40:02}' if place else 'NodeList'}" for place, line in enumerate(_accounting.lines(8000, "sacct"))]
+    table = runs_of("\n".join(text), tmp_path).nodes
+    assert table.lemons == ()
+    hours = sum(node.hours for node in table.nodes)
+    failures = sum(node.failures for node in table.nodes)
+    by_hours = [poisson_tail(node.failures, failures * node.hours / hours) for node in table.nodes]
+    assert sum(q <= 0.05 for q in q_values(by_hours)) > 12
+
+
 def test_a_lemon_is_found_among_equal_nodes(tmp_path: Path) -> None:
     table = runs_of(fleet(1, "n07", 14), tmp_path).nodes
     assert [node.name for node in table.lemons] == ["n07"]
@@ -392,7 +397,9 @@ def test_slices_of_time_sum_to_the_whole(tmp_path: Path) -> None:
     facts = facts_of(SITE_CASES, tmp_path)
     whole = goodput(runs_of(SITE_ROWS, tmp_path, facts=facts).runs)
     cuts = [None, at(800), at(10_000), None]
-    parts = [goodput(runs_of(SITE_ROWS, tmp_path, facts=facts, period=TimeRange(since, until)).runs) for since, until in pairwise(cuts)]
+    parts = [
+        goodput(runs_of(SITE_ROWS, tmp_path, facts=facts, period=TimeRange(since, until)).runs) for since, until in pairwise(cuts)
+    ]
     assert {key: sum(part.gpu_ms[key] for part in parts) for key in whole.gpu_ms} == dict(whole.gpu_ms)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -65,6 +66,7 @@ def _upper_fraction(a: float, x: float) -> float:
     return value
 
 
+@lru_cache(maxsize=4096)
 def poisson_interval(count: int) -> tuple[float, float]:
     """Return the exact 95 % interval of the mean of a Poisson variable that was seen as `count`.
 

@@ -1,21 +1,23 @@
 """Hours and failures of each node, and which of them fail more than their share of the work explains.
 
-A node is held against what the same hours of jobs of the same sizes would have brought on any node, so that one that runs the large
-jobs, or most of them, is not blamed for that. Chances are of Poisson counts; over all nodes the share of false discoveries is held.
+A node is held against the nodes of its partition: what the same time of jobs of the same kind, size and age would have brought on
+any of them (a log-rank test of Poisson counts). So neither large jobs, nor short ones that mostly fail as they start, nor much work
+make a node look bad. Over all nodes the share of false discoveries is held.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from assistant.errors import UsageError
 from assistant.nodeset import expand
-from assistant.reports.job_arrays import SIZES
+from assistant.reports.job_arrays import NO_NAME, SIZES
 from assistant.reports.reliability.intervals import poisson_tail, q_values
 from assistant.reports.reliability.runs import Runs
 
@@ -26,6 +28,10 @@ FALSE_DISCOVERIES = 0.05
 LEAST_FAILURES = 3
 """Below so many a node is not called a lemon, whatever the chance: two failures are seen by accident somewhere in any fleet."""
 NO_LIST = ("None assigned", "(null)", "None", "Unknown", "N/A")
+AGES_S = (0.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 1e12)
+"""Ages of a job between which failures are taken to come at one rate: many fail as they start, few after a day."""
+MOST_STRATA = 100
+"""Kinds of jobs (partition, type, size) with the most time that are held apart; others are put together by size."""
 
 
 @dataclass(slots=True)
@@ -37,9 +43,9 @@ class NodeHours:
     """Of jobs with GPUs that ran on it."""
     jobs: int = 0
     failures: int = 0
-    """Jobs on it alone that a failure broke off; one a user and day (UTC) counts, however often a script fails."""
+    """Jobs on it alone that a failure broke off; of a user's jobs of one name (without its digits) the first of a day (UTC)."""
     expected: float = 0.0
-    """Of them: what its hours of such jobs of each size bring on a node of this fleet."""
+    """Of them: what its time of such jobs brings on the nodes of its partition."""
     machine_failures: int = 0
     """Jobs that failed of the machines and ran on it alone, or whose failure the store blames on it."""
     machine_expected: float = 0.0
@@ -51,8 +57,6 @@ class NodeHours:
     """That a node like any other has at least so many; the smaller one of both counts, times two."""
     q: float = 1.0
     """Least share of false discoveries at which it is called a lemon."""
-    by_size: dict[int, float] = field(default_factory=dict)
-    alone_by_size: dict[int, float] = field(default_factory=dict)
 
     @property
     def lemon(self) -> bool:
@@ -77,6 +81,15 @@ class NodeTable:
         return tuple(node for node in self.nodes if node.lemon)
 
 
+class _Exposure(NamedTuple):
+    """How long jobs ran, by node, kind of job and age: shape (nodes, strata, ages), in seconds."""
+
+    alone: npt.NDArray[np.float64]
+    """Jobs on one node."""
+    together: npt.NDArray[np.float64]
+    """Jobs on several."""
+
+
 def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
     """Return hours and failures by node.
 
@@ -85,33 +98,48 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
         runs: Of the same jobs, in their order.
     """
     _load(connection, runs)
-    nodes: dict[str, NodeHours] = {}
     names_of = _Expanded()
+    lists = [text for (text,) in connection.execute("SELECT DISTINCT node_list FROM counted WHERE gpus > 0").fetchall()]
+    names = sorted({name for text in lists for name in names_of(text)})
+    nodes = [NodeHours(name) for name in names]
+    if not nodes:
+        unread = connection.execute("SELECT count(*) FROM counted WHERE gpus > 0").fetchall()[0][0]
+        return NodeTable((), int(unread), 0)
+    places = {name: place for place, name in enumerate(names)}
+    strata = int(connection.execute("SELECT max(stratum) + 1 FROM strata").fetchall()[0][0])
+    shape = (len(nodes), strata, len(AGES_S) - 1)
+    exposure = _Exposure(np.zeros(shape), np.zeros(shape))
     unread = known = 0
-    size = " ".join(f"WHEN gpus >= {low!r} THEN {code}" for code, (_, low, _) in reversed(list(enumerate(SIZES))) if code > 1)
-    sized = f"(CASE {size} ELSE 1 END)"
-    hours = connection.execute(
-        f"SELECT node_list, {sized} AS size, count(*), sum(run_s) / 3600 FROM counted WHERE gpus > 0 GROUP BY ALL "
-        "ORDER BY node_list, size"
+    spent = ", ".join(f"sum(greatest(0, least(run_s, {high!r}) - {low!r}))" for low, high in pairwise(AGES_S))
+    result = connection.execute(
+        f"SELECT node_list, s.stratum, count(*), {spent} FROM ({_KINDS}) JOIN strata s USING (part, kind, size) "
+        "GROUP BY ALL ORDER BY node_list, stratum"
     )
-    for text, code, count, run_h in _rows(hours):
-        names = names_of(text)
-        if not names:
+    for text, stratum, count, *seconds in _rows(result):
+        listed = names_of(text)
+        if not listed:
             unread += count
             continue
         known += count
-        for name in names:
-            node = nodes.setdefault(name, NodeHours(name))
-            node.hours += run_h
-            node.jobs += count
-            node.by_size[code] = node.by_size.get(code, 0.0) + run_h
-            if len(names) == 1:
-                node.alone_by_size[code] = node.alone_by_size.get(code, 0.0) + run_h
-    _count_failures(connection, nodes, names_of, runs, sized)
-    return NodeTable(tuple(_judged(list(nodes.values()))), unread, known)
+        at = [places[name] for name in listed]
+        (exposure.alone if len(at) == 1 else exposure.together)[at, stratum] += np.array(seconds)
+        for place in at:
+            nodes[place].jobs += count
+    for node, hours in zip(nodes, (exposure.alone + exposure.together).sum(axis=(1, 2)) / 3600, strict=True):
+        node.hours = float(hours)
+    _count_failures(connection, nodes, _Places(places, names_of), runs, exposure)
+    return NodeTable(tuple(_judged(nodes)), unread, known)
 
 
-def _rows(result: duckdb.DuckDBPyConnection) -> Iterable[tuple[str | None, int, int, float]]:
+_SIZE = " ".join(f"WHEN gpus >= {low!r} THEN {code}" for code, (_, low, _) in reversed(list(enumerate(SIZES))) if code > 1)
+_KINDS = (
+    f"SELECT *, coalesce(\"partition\", '{NO_NAME}') AS part, coalesce(type, '{NO_NAME}') AS kind, CASE {_SIZE} ELSE 1 END AS size "
+    "FROM counted WHERE gpus > 0"
+)
+"""Jobs with GPUs and what they are held apart by."""
+
+
+def _rows(result: duckdb.DuckDBPyConnection) -> Iterable[tuple[Any, ...]]:
     while chunk := result.fetchmany(50_000):
         yield from chunk
 
@@ -133,8 +161,15 @@ class _Expanded:
         return self._kept[text]
 
 
+class _Places(NamedTuple):
+    """Where the nodes of a list stand in the table."""
+
+    of_name: dict[str, int]
+    names_of: Callable[[str | None], tuple[str, ...]]
+
+
 def _load(connection: duckdb.DuckDBPyConnection, runs: Runs) -> None:
-    """Make the table `broken` of the rows of jobs that failures broke off."""
+    """Make the table `broken` of the rows of jobs that failures broke off, and `strata` of the kinds of jobs."""
     connection.execute("CREATE OR REPLACE TEMP TABLE broken (row BIGINT, machine BOOLEAN, place BIGINT)")
     places = np.flatnonzero(runs.broken | runs.infrastructure)
     if len(places):
@@ -143,51 +178,64 @@ def _load(connection: duckdb.DuckDBPyConnection, runs: Runs) -> None:
             "INSERT INTO broken SELECT unnest(?), unnest(?), unnest(?)",
             [runs.jobs.row[places].tolist(), machine.tolist(), places.tolist()],
         )
+    # what is rare is put together by size, behind those that are held apart
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE strata AS SELECT part, kind, size, "
+        f"CASE WHEN place <= {MOST_STRATA} THEN place - 1 ELSE {MOST_STRATA} + size END::INTEGER AS stratum FROM ("
+        f"SELECT part, kind, size, row_number() OVER (ORDER BY sum(run_s) DESC, part, kind, size) AS place FROM ({_KINDS}) GROUP BY part, kind, size)"
+    )
 
 
 def _count_failures(
-    connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeHours], names_of: Callable[[str | None], tuple[str, ...]],
-    runs: Runs, sized: str,
-) -> None:  # fmt: skip
+    connection: duckdb.DuckDBPyConnection, nodes: list[NodeHours], places: _Places, runs: Runs, exposure: _Exposure
+) -> None:
     """Add failures and what was to be expected of them."""
-    alone_by_size: dict[int, int] = defaultdict(int)
-    machine_by_size: dict[int, int] = defaultdict(int)
+    alone = np.zeros(exposure.alone.shape[1:])
+    machine = np.zeros(exposure.alone.shape[1:])
     seen: set[tuple[str, str, int]] = set()
     rows = connection.execute(
-        f"SELECT node_list, {sized}, b.machine, b.place, coalesce(\"user\", ''), floor(end_s / 86400)::BIGINT FROM counted c "
-        "JOIN broken b ON b.row = c.row WHERE gpus > 0 AND node_list IS NOT NULL ORDER BY c.end_s, c.id"
-    ).fetchall()
-    for text, code, machine, place, user, day in rows:
-        names = names_of(text)
+        "SELECT node_list, s.stratum, run_s, b.machine, b.place, coalesce(\"user\", ''), "
+        "regexp_replace(coalesce(name, ''), '[0-9]+', '', 'g'), "
+        f"floor(end_s / 86400)::BIGINT FROM ({_KINDS}) c JOIN broken b ON b.row = c.row JOIN strata s USING (part, kind, size) "
+        "WHERE node_list IS NOT NULL ORDER BY c.end_s, c.id"
+    )
+    for text, stratum, run_s, by_machine, place, *burst in _rows(rows):
+        names = places.names_of(text)
+        age = int(np.searchsorted(_AGE_ENDS, run_s, side="left"))
         blamed = _blamed(runs, place, names)
+        first = tuple(burst) not in seen
+        if len(names) == 1:
+            seen.add((burst[0], burst[1], burst[2]))
         for name in names:
-            node = nodes[name]
+            node = nodes[places.of_name[name]]
             node.blamed += name in blamed
-            if len(names) == 1 and (name, user, day) not in seen:
-                seen.add((name, user, day))
+            if len(names) == 1 and first:
                 node.failures += 1
-                alone_by_size[code] += 1
-            if machine and (name in blamed or len(names) == 1):
+                alone[stratum, age] += 1
+            if by_machine and (name in blamed or len(names) == 1):
                 node.machine_failures += 1
-                machine_by_size[code] += 1
+                machine[stratum, age] += 1
             elif len(names) > 1 and not blamed:
                 node.together += 1
-    values = list(nodes.values())
-    for node, expected in zip(values, _expected([node.alone_by_size for node in values], alone_by_size), strict=True):
-        node.expected = expected
-    for node, expected in zip(values, _expected([node.by_size for node in values], machine_by_size), strict=True):
-        node.machine_expected = expected
+    for node, expected, machine_expected in zip(
+        nodes, _expected(exposure.alone, alone), _expected(exposure.alone + exposure.together, machine), strict=True
+    ):
+        node.expected, node.machine_expected = float(expected), float(machine_expected)
 
 
-def _expected(hours: Sequence[Mapping[int, float]], failures: Mapping[int, int]) -> list[float]:
-    """Return the failures that each node would have, were they spread by the hours of each size."""
-    total: dict[int, float] = defaultdict(float)
-    for by_size in hours:
-        for code, run_h in by_size.items():
-            total[code] += run_h
-    return [
-        sum(failures.get(code, 0) * run_h / total[code] for code, run_h in by_size.items() if total[code] > 0) for by_size in hours
-    ]
+_AGE_ENDS = np.array(AGES_S[1:-1])
+
+
+def _expected(seconds: npt.NDArray[np.float64], failures: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the failures that each node would have, were those of each kind and age spread by the time at risk.
+
+    Where no time was measured, as of jobs that fail at once, each node of that kind is expected to have its share of jobs' time.
+    """
+    total = seconds.sum(axis=0)
+    by_kind = seconds.sum(axis=2, keepdims=True)
+    share = np.where(total > 0, seconds / np.where(total > 0, total, 1.0), by_kind / np.maximum(by_kind.sum(axis=0), 1e-9))
+    expected: npt.NDArray[np.float64] = (share * failures).sum(axis=(1, 2))
+    return expected
 
 
 def _blamed(runs: Runs, place: int, names: tuple[str, ...]) -> set[str]:
