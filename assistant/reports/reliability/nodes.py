@@ -182,7 +182,8 @@ def _load(connection: duckdb.DuckDBPyConnection, runs: Runs) -> None:
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE strata AS SELECT part, kind, size, "
         f"CASE WHEN place <= {MOST_STRATA} THEN place - 1 ELSE {MOST_STRATA} + size END::INTEGER AS stratum FROM ("
-        f"SELECT part, kind, size, row_number() OVER (ORDER BY sum(run_s) DESC, part, kind, size) AS place FROM ({_KINDS}) GROUP BY part, kind, size)"
+        "SELECT part, kind, size, row_number() OVER (ORDER BY sum(run_s) DESC, part, kind, size) AS place "
+        f"FROM ({_KINDS}) GROUP BY part, kind, size)"
     )
 
 
