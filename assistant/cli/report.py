@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -198,3 +200,59 @@ def job_life(
     life = read_life(how.request, job, facts, slices=how.slices, progress=how.progress)
     made = life_report(life, how.frame(f"The life of job {job}", life.form, life.left_out))
     show(invocation, made, html=html, csv=csv, as_json=as_json)
+
+
+@report_app.command(
+    "cost",
+    epilog=examples(
+        "nightshift report cost --since 30d --price 2.10",
+        "nightshift report cost sacct.txt.gz --prices prices.toml --html cost.html",
+    ),
+)
+def cost(
+    context: typer.Context,
+    source: Source = "",
+    price: Annotated[
+        float | None, typer.Option("--price", min=0, metavar="NUMBER", help="What a GPU hour costs where no other price is said.")
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="TOML: currency, gpu_hour, and prices by [account], [partition]."),
+    ] = None,
+    currency: Annotated[str, typer.Option("--currency", metavar="WORD", help="Of --price: EUR, USD.")] = "",
+    columns: Columns = None,
+    types: Types = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    name: Name = "",
+    html: Html = None,
+    csv: Csv = None,
+    no_store: NoStore = False,
+    as_json: Json = False,
+) -> None:
+    """Report what the GPU hours of each account, user, partition and type cost, and how much of that was lost.
+
+    The price of a job is that of its account, else of its partition, else the common one. Jobs without a price are counted and
+    named. It has no --anonymise: a bill is about names.
+    """
+    from dataclasses import replace
+
+    from assistant.errors import UsageError
+    from assistant.reports.reliability.cost import Prices, cost_report, is_currency, read_prices
+    from assistant.reports.reliability.reading import read_failures
+
+    if price is None and prices is None:
+        raise UsageError("nothing says what a GPU hour costs; give --price 2.10, or --prices FILE (docs/failure_reports.md)")
+    if price is not None and not math.isfinite(price):
+        raise UsageError(f"--price {price}: wanted a number such as 2.10")
+    if currency and not is_currency(currency):
+        raise UsageError(f"--currency {currency[:40]!r}: wanted capital letters such as EUR")
+    listed = read_prices(prices) if prices is not None else Prices()
+    listed = replace(listed, gpu_hour=listed.gpu_hour if price is None else price, currency=currency or listed.currency)
+    invocation = invocation_of(context)
+    how = reading(invocation, Wanted(source, columns, types, begin, until, zone, name))
+    facts = incidents_of_store(invocation, without=no_store)
+    read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
+    frame = how.frame("What the GPU hours cost", read.form, read.left_out)
+    show(invocation, cost_report(read, frame, listed), html=html, csv=csv, as_json=as_json)

@@ -25,7 +25,7 @@ from assistant.reports.figures import (
     UsageReport,
     WaterfallPlot,
 )
-from assistant.reports.wording import amount, between, cell_text, quantity, share
+from assistant.reports.wording import amount, between, cell_text, quantity, share, with_unit
 
 WITHOUT_TERMINAL = 132
 BAR = 40
@@ -182,4 +182,4 @@ def _waterfall(plot: WaterfallPlot) -> Iterator[str]:
         drawn = f"{' ' * first}{'█' * (last - first)}"
         begin += 0.0 if is_whole else part
         label = "" if is_whole else f", {share(part)}"
-        yield f"{bar.name:{wide}} {drawn:{BAR}} {quantity(bar.value, plot.unit)} {plot.unit}{label}"
+        yield f"{bar.name:{wide}} {drawn:{BAR}} {with_unit(bar.value, plot.unit)}{label}"

@@ -23,7 +23,7 @@ from assistant.reports.figures import (
     StackPlot,
     WaterfallPlot,
 )
-from assistant.reports.wording import amount, quantity, share
+from assistant.reports.wording import amount, quantity, share, with_unit
 
 WIDTH = 360.0
 LETTER = 5.3
@@ -290,7 +290,7 @@ def _waterfall(plot: WaterfallPlot) -> _Drawing:
         part = bar.value / plot.whole if plot.whole > 0 else 0.0
         is_whole = bar.kind == "own"
         left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
-        number = f"{quantity(bar.value, plot.unit)} {plot.unit}"
+        number = with_unit(bar.value, plot.unit)
         label = number if is_whole else f"{number}, {share(part)}"
         name = shorten(bar.name, int((WIDTH - _wide(label) - 8) / LETTER))
         marks += [_text(0, y + 10, name, kind="own" if is_whole else ""), _text(WIDTH, y + 10, label, kind="tick", anchor="end")]

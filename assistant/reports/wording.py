@@ -56,6 +56,12 @@ def quantity(value: float, unit: str) -> str:
     return f"{text} {unit}" if unit and unit != "number" else text
 
 
+def with_unit(value: float, unit: str) -> str:
+    """Return a number with its unit, also where no heading names it: `12 GPU h`."""
+    text = quantity(value, unit)
+    return f"{text} {unit}" if unit == "GPU h" else text
+
+
 def cell_text(cell: Cell, unit: str, *, interval: bool = True) -> str:
     """Return what stands in a table for a value: `12.4 % (11.9–12.9)`, with a mark where few jobs stand behind it."""
     if cell is None:

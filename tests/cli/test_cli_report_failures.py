@@ -109,3 +109,13 @@ def test_names_are_gone_where_asked(cli: Run, sacct_file: Path, site_store: Path
             assert f'"{name}' not in shown, name
             assert f">{name}" not in shown, name
         assert "node 1" in shown
+
+
+def test_a_bill_needs_a_price(cli: Run, sacct_file: Path) -> None:
+    said = cli("report", "cost", sacct_file)
+    assert (said.code, "--price" in said.err) == (Exit.USAGE, True)
+    assert cli("report", "cost", sacct_file, "--price", "inf").code == Exit.USAGE
+    assert cli("report", "cost", sacct_file, "--price", "2", "--currency", "<b>").code == Exit.USAGE
+    (made,) = cli("report", "cost", sacct_file, "--price", "2", "--currency", "CHF", "--json").objects
+    assert made["headline"]["cost"]["unit"] == "CHF"
+    assert made["headline"]["cost"]["value"] == pytest.approx(2 * made["headline"]["GPU hours"]["value"])

@@ -202,8 +202,8 @@ SITE_CASES = (
     Case("100", 10_000, 10_030, step=1000, restart=("101", 10_300, 900), blamed=("node08",), stages=(("recovered", 11_000),)),
     Case("200", 560, 570, "type_error", Category.SCRIPT, Action.FIX_AND_RESUBMIT, state=IncidentState.ESCALATED, phase="start"),
     Case(
-        "101", 18_400, 19_000, "hang", kind=EventKind.HANG, step=1900, restart=("102", 20_900, 1800), asked=(19_100, 20_100),
-        stages=(("recovered", 22_000),),
+        "101", 18_400, 19_000, "hang", Category.NONE, kind=EventKind.HANG, step=1900, restart=("102", 20_900, 1800),
+        asked=(19_100, 20_100), stages=(("recovered", 22_000),),
     ),
     Case("500", 1000, 1010, "ecc_error", step=500, restart=("500", 1100, 400)),
     Case("999", 50, 60, "network_error"),

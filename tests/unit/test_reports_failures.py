@@ -66,6 +66,31 @@ def test_times_are_those_of_the_runs_that_failed_and_went_on(tmp_path: Path) -> 
     assert to_failure.value == 10_000
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "shown"),
+    [
+        ("CANCELLED by 1", "hang", "hang"),
+        ("CANCELLED by 1", "cancelled", None),
+        ("PREEMPTED", "preempted", None),
+        ("CANCELLED by 1", "unknown", None),
+        ("COMPLETED", "hang", None),
+        ("FAILED", "unknown", "not diagnosed, failed"),
+        ("FAILED", "cancelled", "cancelled"),
+        ("TIMEOUT", "time_limit", "time_limit"),
+        ("TIMEOUT", "hang", "hang"),
+    ],
+)
+def test_what_is_a_failure_and_what_it_is_called(state: str, reason: str, shown: str | None, tmp_path: Path) -> None:
+    """As knowledge has them, a hang and a time limit are of the category none."""
+    read = runs_of([Row("1", 0, 100, state)], tmp_path, facts=plain_facts([Case("1", 100, 105, reason, Category.NONE)]))
+    report = failures_report(read, frame_of(read))
+    if shown is None:
+        assert not read.runs.failed.any()
+    else:
+        assert list(column_of(table_of(report, "by_reason"), "failures")) == [shown]
+        assert read.runs.broken.tolist() == [reason != "time_limit"]
+
+
 def test_without_a_store_reasons_are_final_states(tmp_path: Path) -> None:
     read = runs_of(SITE_ROWS, tmp_path)
     report = failures_report(read, frame_of(read))

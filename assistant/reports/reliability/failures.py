@@ -23,7 +23,7 @@ from assistant.reports.reliability.failure_tables import (
 )
 from assistant.reports.reliability.intervals import mean
 from assistant.reports.reliability.reading import ReadRuns
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.runs import INFRASTRUCTURE, Runs
 from assistant.reports.statistics import Mask, median, share_of_count
 from assistant.reports.wording import cell_text, share
 
@@ -126,16 +126,23 @@ def _why(runs: Runs, zone: str) -> FigureGroup:
     return FigureGroup("why", "Why jobs failed", lead, tuple(figures))
 
 
+def _in_paper(runs: Runs) -> Mask:
+    """Return which failures have one of the paper's three categories."""
+    listed = np.array([category in PAPER for category in runs.categories] + [False])
+    mask: Mask = diagnosed(runs) & listed[runs.reason.codes]
+    return mask
+
+
 def _beside_paper(runs: Runs) -> FigureTable:
     columns = (
-        TableColumn("category", "category, of diagnosed failures"),
+        TableColumn("category", "category"),
         TableColumn("failures", "failures", "count"),
         TableColumn("share_of_failures", "of failures", "share"),
         TableColumn("paper_share", "the paper", "share"),
         TableColumn("share_of_gpu_time", "of their GPU time", "share"),
         TableColumn("paper_gpu_time", "the paper", "share"),
     )
-    known = diagnosed(runs)
+    known = _in_paper(runs)
     total = sum(published.failures for published in PAPER.values())
     rows: list[tuple[Cell, ...]] = []
     for name, published in PAPER.items():
@@ -152,7 +159,8 @@ def _beside_paper(runs: Runs) -> FigureTable:
             )
         )
     note = (
-        "The paper counts failures of a log corpus, chosen for failures of pretraining; shares of a site's own jobs need not agree."
+        "The paper counts failures of a log corpus; shares of a site's own jobs need not agree. Hangs, loss spikes, slow jobs and "
+        "time limits are in none of the three categories, and not in this table."
     )
     return FigureTable("beside_paper", "Categories beside the paper's", columns, tuple(rows), note)
 
@@ -232,17 +240,17 @@ def _on_diagnoses(runs: Runs) -> list[UsageRemark]:
         cost = f", with {share(spent.value)} of the GPU time of failures" if isinstance(spent, IntervalValue) else ""
         text = f"{not_known:,} of {failed:,} failures are not diagnosed{cost}: no incident, or none with a reason."
         sentences.append(UsageRemark("not_diagnosed", text, "note"))
-    infra = known & runs.infrastructure
-    by_count = share_of_count(int(infra.sum()), int(known.sum()))
-    by_time = time_share(np.where(known, runs.jobs.gpu_s, np.nan), infra)
+    in_paper = _in_paper(runs)
+    infra = in_paper & np.array([category == INFRASTRUCTURE for category in runs.categories] + [False])[runs.reason.codes]
+    by_count = share_of_count(int(infra.sum()), int(in_paper.sum()))
+    by_time = time_share(np.where(in_paper, runs.jobs.gpu_s, np.nan), infra)
     if by_count is not None and by_time is not None:
         few = " Few failures stand behind this." if by_count.small or by_time.small else ""
         sentences.append(
             UsageRemark(
                 "infrastructure",
-                f"Infrastructure: {cell_text(by_count, 'share')} of diagnosed failures (the paper: 10.9 %) and "
-                f"{cell_text(by_time, 'share')} "
-                f"of their GPU time (the paper: 82.1 %).{few}",
+                f"Infrastructure: {cell_text(by_count, 'share')} of failures of the three categories (the paper: 10.9 %) and "
+                f"{cell_text(by_time, 'share')} of their GPU time (the paper: 82.1 %).{few}",
                 "note",
             )
         )

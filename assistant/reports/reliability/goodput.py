@@ -92,7 +92,7 @@ def goodput(runs: Runs, among: Mask | None = None) -> Goodput:
         chosen = chosen & among
     whole = np.zeros(runs.jobs.count, dtype=np.int64)
     whole[chosen] = np.rint(runs.jobs.gpu_s[chosen] * 1000).astype(np.int64)
-    codes = _usual_parts(runs)
+    codes = part_codes(runs)
     sums = np.zeros(len(PARTS), dtype=np.int64)
     counts = np.zeros(len(PARTS), dtype=np.int64)
     divided = divisions(runs, whole)
@@ -115,7 +115,7 @@ def goodput(runs: Runs, among: Mask | None = None) -> Goodput:
     )
 
 
-def _usual_parts(runs: Runs) -> npt.NDArray[np.int64]:
+def part_codes(runs: Runs) -> npt.NDArray[np.int64]:
     """Return the part that a run belongs to as a whole, by the accounting alone."""
     by = runs.jobs.by
     outcome, kinds, state = by["outcome"], by["type"], by["state"]
@@ -135,7 +135,7 @@ def _usual_parts(runs: Runs) -> npt.NDArray[np.int64]:
 def divisions(runs: Runs, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
     """Return how the GPU milliseconds of runs are divided whose incidents say more than the accounting, by their place."""
     before = {int(runs.next_place[place]): int(place) for place in np.flatnonzero(runs.next_place >= 0)} if runs.incidents else {}
-    usual = _usual_parts(runs)
+    usual = part_codes(runs)
     outcome = runs.jobs.by["outcome"]
     completed = outcome.codes == outcome.names.index(ENDED_WELL)
     return {

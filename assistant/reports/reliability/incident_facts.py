@@ -14,13 +14,18 @@ from typing import NamedTuple
 from assistant.engine.report import Times, times_of
 from assistant.engine.retry_policy import TAKEN_UP_BY_PERSON
 from assistant.policy import sits_at_a_door
-from assistant.records import Action, Call, CallStatus, Category, Diagnosis, EventKind, Incident, IncidentState
+from assistant.records import Action, Call, CallStatus, Diagnosis, EventKind, Incident, IncidentState
 from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
 
 MOST_INCIDENTS = 1_000_000
 BEGINNING_PHASES = frozenset({"start", "loading", "first_step"})
 """Phases of a run before it has made a step."""
+
+
+NO_REASON = frozenset({"", "unknown"})
+NO_FAILURE = frozenset({"no_failure", "cancelled", "preempted", "time_limit"})
+"""Reasons of runs that somebody ended on purpose."""
 
 
 class Handling(StrEnum):
@@ -85,8 +90,13 @@ class IncidentFacts:
 
     @property
     def diagnosed(self) -> bool:
-        """Whether it has a reason that is one of a failure."""
-        return bool(self.reason) and self.category != str(Category.NONE)
+        """Whether it has a reason; that nobody found it is none."""
+        return self.reason not in NO_REASON
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether its reason is a failure, whatever the scheduler calls the end: a hang that was cancelled is one."""
+        return self.diagnosed and self.reason not in NO_FAILURE
 
     @property
     def began(self) -> bool:

@@ -45,7 +45,7 @@ class Runs:
     reason: Dimension
     """Why, for runs that failed; -1 for others."""
     categories: tuple[str, ...]
-    """Of each reason: infrastructure, framework, script; empty where it was not diagnosed."""
+    """Of each reason: infrastructure, framework, script, or none, as for a hang; empty where it was not diagnosed."""
     exit: Dimension
     """Exit status of runs that failed; -1 for others."""
     incident: Places
@@ -76,7 +76,9 @@ class Runs:
     def broken(self) -> Mask:
         """Which runs were broken off by a failure: all that failed, but those that only met their time limit."""
         limit = self.jobs.by["state"].names.index("timeout") if "timeout" in self.jobs.by["state"].names else -2
-        mask: Mask = self.failed & ((self.jobs.by["state"].codes != limit) | (self.incident >= 0))
+        # an incident that names another reason than the limit says that the run would have failed without it
+        hung = np.array([bool(fact.is_failure) for fact in self.facts] + [False])[self.incident]
+        mask: Mask = self.failed & ((self.jobs.by["state"].codes != limit) | hung)
         return mask
 
 
@@ -106,7 +108,8 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
     incident = np.full(jobs.count, -1, dtype=np.int64)
     for place, numbers in incidents.items():
         diagnosed = [number for number in numbers if facts and facts[number].diagnosed]
-        incident[place] = (diagnosed or numbers)[-1]
+        failures = [number for number in diagnosed if facts and facts[number].is_failure]
+        incident[place] = (failures or diagnosed or numbers)[-1]
     failed, reason, categories = _reasons(jobs, facts, incident)
     next_place = places.of(links.next_row)
     # jobs stand in order of their ends: a link back, between runs of a moment, would make a circle
@@ -251,6 +254,8 @@ def _reasons(jobs: JobArrays, facts: Sequence[IncidentFacts] | None, incident: P
     for place in np.flatnonzero(incident >= 0):
         fact = facts[incident[place]] if facts else None
         if fact is None or not fact.diagnosed or outcome.codes[place] == completed:
+            continue
+        if not failed[place] and not fact.is_failure:
             continue
         key = (fact.reason, fact.category)
         if key not in known:
