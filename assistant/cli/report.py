@@ -16,14 +16,14 @@ from assistant.cli.report_request import (
     Html,
     Name,
     NoStore,
+    ReportOptions,
     Since,
     Source,
     Types,
     Until,
-    Wanted,
     Zone,
     incidents_of_store,
-    reading,
+    report_source,
     show,
 )
 
@@ -71,7 +71,7 @@ def cluster(
     from assistant.reports.references import reference_clusters
 
     invocation = invocation_of(context)
-    how = reading(invocation, Wanted(source, columns, types, begin, until, zone, name, anonymise))
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
     read = read_source(how.request, slices=how.slices, progress=how.progress)
     frame = how.frame("Where the GPU hours went", read.form, read.left_out)
     show(invocation, cluster_report(read.jobs, reference_clusters(invocation.site), frame), html=html, csv=csv, as_json=as_json)
@@ -110,7 +110,7 @@ def failures(
     from assistant.reports.reliability.reading import read_failures
 
     invocation = invocation_of(context)
-    how = reading(invocation, Wanted(source, columns, types, begin, until, zone, name, anonymise))
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("Why jobs failed, and what it cost", read.form, read.left_out)
@@ -158,13 +158,13 @@ def reliability(
     from assistant.reports.reliability.reliability import reliability_report
 
     invocation = invocation_of(context)
-    how = reading(invocation, Wanted(source, columns, types, begin, until, zone, name, anonymise))
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("How reliably jobs ran", read.form, read.left_out)
     cost = RestartCost(start_min * 60, checkpoint_min * 60)
-    made = reliability_report(read, frame, cost, how.request.period)
-    show(invocation, made, html=html, csv=csv, as_json=as_json)
+    usage_report = reliability_report(read, frame, cost, how.request.period)
+    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
 
 
 @report_app.command(
@@ -195,11 +195,11 @@ def job_life(
     from assistant.reports.reliability.job_life import life_report, read_life
 
     invocation = invocation_of(context)
-    how = reading(invocation, Wanted(source, columns, None, begin, until, zone))
+    how = report_source(invocation, ReportOptions(source, columns, None, begin, until, zone))
     facts = incidents_of_store(invocation, without=no_store)
     life = read_life(how.request, job, facts, slices=how.slices, progress=how.progress)
-    made = life_report(life, how.frame(f"The life of job {job}", life.form, life.left_out))
-    show(invocation, made, html=html, csv=csv, as_json=as_json)
+    usage_report = life_report(life, how.frame(f"The life of job {job}", life.form, life.left_out))
+    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
 
 
 @report_app.command(
@@ -251,7 +251,7 @@ def cost(
     listed = read_prices(prices) if prices is not None else Prices()
     listed = replace(listed, gpu_hour=listed.gpu_hour if price is None else price, currency=currency or listed.currency)
     invocation = invocation_of(context)
-    how = reading(invocation, Wanted(source, columns, types, begin, until, zone, name))
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name))
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("What the GPU hours cost", read.form, read.left_out)

@@ -48,7 +48,7 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Leave the store's inc
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReportOptions:
     """What was asked for on the command line."""
 
     source: str
@@ -62,7 +62,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReportSource:
     """How the source of a report is read."""
 
     request: ReadRequest
@@ -88,7 +88,7 @@ class Reading:
         return ReportFrame(title, request.zone, facts, left_out)
 
 
-def reading(invocation: Invocation, wanted: Wanted) -> Reading:
+def report_source(invocation: Invocation, options: ReportOptions) -> ReportSource:
     """Return how a source is read; without one, the accounting of the Slurm here.
 
     Raises:
@@ -99,16 +99,16 @@ def reading(invocation: Invocation, wanted: Wanted) -> Reading:
     from assistant.reports.reading import ReadRequest
     from assistant.reports.workload_types import type_rules
 
-    place = _zone(wanted.zone)
+    place = _zone(options.zone)
     moment = now()
-    first = _moment("--since", wanted.begin, moment)
-    if not wanted.source and first is None:
+    first = _moment("--since", options.begin, moment)
+    if not options.source and first is None:
         first = moment - DEFAULT_LENGTH
-    period = TimeRange(first, _moment("--until", wanted.until, moment))
-    rules = type_rules(invocation.site, wanted.types)
-    request = ReadRequest(wanted.source or "this cluster", rules, place, moment, period, wanted.columns, wanted.anonymise)
-    slices = None if wanted.source else _slices(invocation, period, moment)
-    return Reading(request, slices, lambda text: _progress(invocation, text), wanted.name)
+    period = TimeRange(first, _moment("--until", options.until, moment))
+    rules = type_rules(invocation.site, options.types)
+    request = ReadRequest(options.source or "this cluster", rules, place, moment, period, options.columns, options.anonymise)
+    slices = None if options.source else _slices(invocation, period, moment)
+    return ReportSource(request, slices, lambda text: _progress(invocation, text), options.name)
 
 
 def incidents_of_store(invocation: Invocation, *, without: bool) -> Sequence[IncidentFacts] | None:

@@ -177,8 +177,8 @@ def _waterfall(plot: WaterfallPlot) -> Iterator[str]:
     for bar in plot.bars:
         part = bar.value / plot.whole if plot.whole > 0 else 0.0
         is_whole = bar.kind == "own"
-        left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
-        first, last = round(max(left, 0.0) * BAR), round(min(left + part, 1.0) * BAR)
+        from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
+        first, last = round(max(from_left, 0.0) * BAR), round(min(from_left + part, 1.0) * BAR)
         drawn = f"{' ' * first}{'█' * (last - first)}"
         begin += 0.0 if is_whole else part
         label = "" if is_whole else f", {share(part)}"

@@ -289,7 +289,7 @@ def _waterfall(plot: WaterfallPlot) -> _Drawing:
     for bar in plot.bars:
         part = bar.value / plot.whole if plot.whole > 0 else 0.0
         is_whole = bar.kind == "own"
-        left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
+        from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
         number = with_unit(bar.value, plot.unit)
         label = number if is_whole else f"{number}, {share(part)}"
         name = shorten(bar.name, int((WIDTH - _wide(label) - 8) / LETTER))
@@ -297,7 +297,7 @@ def _waterfall(plot: WaterfallPlot) -> _Drawing:
         marks.append(f'<path d="M0 {y + 22:.1f}h{WIDTH:g}" class="grid"/>')
         kind = "f0" if is_whole else f"f-{bar.kind}"
         width = max(part * WIDTH, 0.6 if bar.value > 0 else 0.0)
-        x = min(max(left, 0.0) * WIDTH, WIDTH - width)
+        x = min(max(from_left, 0.0) * WIDTH, WIDTH - width)
         marks.append(_rect(x, y + 15, width, 13, kind, about=f"{bar.name}: {label}"))
         begin += 0.0 if is_whole else part
         y += 34

@@ -44,8 +44,10 @@ def handling_table(facts: Sequence[IncidentFacts]) -> FigureTable:
     for handling in Handling:
         some = [fact for fact in facts if fact.handling is handling]
         counted = handling is Handling.ALONE or handling.by_person
-        asked = np.sort(np.array([sum(wait.end_s - wait.begin_s for wait in fact.waits) for fact in some if fact.waits]))
-        rows.append((str(handling), len(some), share_of_count(len(some), needed) if counted else None, median(asked), mean(asked)))
+        asked_s = np.sort(np.array([sum(wait.end_s - wait.begin_s for wait in fact.waits) for fact in some if fact.waits]))
+        rows.append(
+            (str(handling), len(some), share_of_count(len(some), needed) if counted else None, median(asked_s), mean(asked_s))
+        )
     note = (
         f"The paper says {PAPER_SHARE:.0%} of the interventions of people were saved (6.1); it does not say how they were counted."
     )

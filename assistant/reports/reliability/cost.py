@@ -20,7 +20,7 @@ from assistant.reports.job_arrays import largest
 from assistant.reports.references import time_share
 from assistant.reports.reliability.goodput import PARTS, divisions, part_codes
 from assistant.reports.reliability.reading import ReadRuns
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.runs import JoinedRuns
 from assistant.reports.statistics import Mask, Values
 from assistant.reports.wording import quantity, share
 
@@ -60,19 +60,19 @@ def is_currency(text: str) -> bool:
     return text.isascii() and text.isalpha() and text.isupper() and 2 <= len(text) <= LONGEST_CURRENCY
 
 
-def price_of_runs(runs: Runs, prices: Prices) -> Values:
+def price_of_runs(runs: JoinedRuns, prices: Prices) -> Values:
     """Return the price of a GPU hour of each run; NaN where none is said."""
     price = np.full(runs.jobs.count, math.nan if prices.gpu_hour is None else prices.gpu_hour)
     # the account's price stands over the partition's
     for key, by_name in (("partition", prices.partition), ("account", prices.account)):
         dimension = runs.jobs.by[key]
-        known = np.array([by_name.get(name, math.nan) for name in dimension.names], dtype=np.float64)
-        own = known[dimension.codes] if len(known) else np.full(runs.jobs.count, math.nan)
+        price_by_code = np.array([by_name.get(name, math.nan) for name in dimension.names], dtype=np.float64)
+        own = price_by_code[dimension.codes] if len(price_by_code) else np.full(runs.jobs.count, math.nan)
         price = np.where(np.isnan(own), price, own)
     return price
 
 
-def _shares_by_kind(runs: Runs) -> Mapping[str, Values]:
+def _shares_by_kind(runs: JoinedRuns) -> Mapping[str, Values]:
     """Return which share of each run's GPU time was lost, and of which it is not known."""
     colours = [part.colour for part in PARTS]
     codes = part_codes(runs)
@@ -129,7 +129,7 @@ def _share(cost: Values, part: Mask) -> Cell:
     return time_share(cost, part)
 
 
-def _table(runs: Runs, key: str, cost: Values, lost: Mapping[str, Values], currency: str) -> FigureTable:
+def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values], currency: str) -> FigureTable:
     columns = (
         TableColumn(key, key),
         TableColumn("jobs", "jobs", "count"),
@@ -155,26 +155,26 @@ def _table(runs: Runs, key: str, cost: Values, lost: Mapping[str, Values], curre
         )
 
     rows: list[tuple[Cell, ...]] = [(dimension.names[code], *figures(dimension.codes == code)) for code in order[:MOST_GROUPS]]
-    if others := order[MOST_GROUPS:]:
-        rows.append((f"{len(others):,} others", *figures(np.isin(dimension.codes, others))))
+    if further := order[MOST_GROUPS:]:
+        rows.append((f"{len(further):,} others", *figures(np.isin(dimension.codes, further))))
     if len(rows) > 1:
         rows.append(("all", *figures(np.ones(runs.jobs.count, dtype=np.bool_))))
     return FigureTable(f"cost_by_{key}", f"Cost by {key}", columns, tuple(rows))
 
 
-def _plot(runs: Runs, cost: Values, currency: str) -> WaterfallPlot:
+def _plot(runs: JoinedRuns, cost: Values, currency: str) -> WaterfallPlot:
     dimension = runs.jobs.by["account"]
     order = largest(dimension, cost, len(dimension.names))
     sums = {code: float(cost[dimension.codes == code].sum()) for code in order[:MOST_BARS]}
     bars = [BarPart(dimension.names[code], value, "mid") for code, value in sums.items() if value > 0]
     whole = float(cost.sum())
-    if (rest := whole - sum(bar.value for bar in bars)) > 1e-9 * whole:
-        bars.append(BarPart("others", rest, "none"))
+    if (remainder := whole - sum(bar.value for bar in bars)) > 1e-9 * whole:
+        bars.append(BarPart("others", remainder, "none"))
     listed = "; ".join(f"{bar.name}: {quantity(bar.value, currency)}, {share(bar.value / whole)}" for bar in bars)
     return WaterfallPlot("cost_of_accounts", "Accounts by cost, adding up", currency, tuple(bars), whole, False, listed)
 
 
-def _remarks(runs: Runs, cost: Values, hours: Values, unpriced: Mask, prices: Prices) -> list[UsageRemark]:
+def _remarks(runs: JoinedRuns, cost: Values, hours: Values, unpriced: Mask, prices: Prices) -> list[UsageRemark]:
     if not runs.jobs.count:
         return [UsageRemark("empty", "No job that ran and ended was counted: the table of what was left out says why.", "note")]
     sentences = []

@@ -14,7 +14,7 @@ import numpy as np
 from assistant.reports.figures import Cell, FigureTable, TableColumn
 from assistant.reports.reliability.goodput import asked_between
 from assistant.reports.reliability.intervals import mean
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.runs import JoinedRuns
 from assistant.reports.statistics import Mask, Values, median, share_of_weight
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Downtime:
     """Runs that failed, of which the accounting cannot tell."""
 
 
-def downtime(runs: Runs, among: Mask | None = None) -> Downtime:
+def downtime(runs: JoinedRuns, among: Mask | None = None) -> Downtime:
     """Return what runs that failed waited for until their next one began; of some, or of all."""
     failed = runs.failed & runs.jobs.on_gpus
     failed = failed if among is None else failed & among
@@ -57,10 +57,10 @@ def downtime(runs: Runs, among: Mask | None = None) -> Downtime:
     stages = {key: np.zeros(len(numbers)) for key in STAGES}
     end_s, next_s = runs.jobs.end_s[places], np.maximum(runs.next_start_s[places], runs.jobs.end_s[places])
     submit_s = np.clip(runs.next_submit_s[places], end_s, next_s)
-    known = ~np.isnan(submit_s)
-    stages["submitted"][known] = (submit_s - end_s)[known]
-    stages["queue"][known] = (next_s - submit_s)[known]
-    stages["unknown"][~known] = (next_s - end_s)[~known]
+    has_submission = ~np.isnan(submit_s)
+    stages["submitted"][has_submission] = (submit_s - end_s)[has_submission]
+    stages["queue"][has_submission] = (next_s - submit_s)[has_submission]
+    stages["unknown"][~has_submission] = (next_s - end_s)[~has_submission]
     for gap, place in enumerate(numbers):
         if runs.incident[place] >= 0:
             by_store = _stages(runs.facts[runs.incident[place]], float(end_s[gap]), float(next_s[gap]))
@@ -89,7 +89,7 @@ def _stages(fact: IncidentFacts, end_s: float, next_s: float) -> dict[str, float
     }
 
 
-def downtime_table(runs: Runs, down: Downtime) -> FigureTable:
+def downtime_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
     """Return the stages with their GPU hours; they sum to those of all gaps."""
     gpus = runs.jobs.gpus[down.places]
     columns = (

@@ -14,7 +14,7 @@ from assistant.reports.figures import Cell, FigureTable, IntervalValue, ModelPoi
 from assistant.reports.job_arrays import SIZES
 from assistant.reports.reliability.goodput import divisions
 from assistant.reports.reliability.intervals import mean_between, rate, ratio_of_sums
-from assistant.reports.reliability.runs import Places, Runs
+from assistant.reports.reliability.runs import JoinedRuns, Places
 from assistant.reports.statistics import Mask, Values
 from assistant.reports.wording import quantity
 
@@ -88,7 +88,7 @@ def effective_ratio(failures_per_s: float, cost: RestartCost, wait_s: float) -> 
     return max(0.0, 1 - failures_per_s * cost.lost_s) / (1 + failures_per_s * wait_s)
 
 
-def failure_rate(runs: Runs, failures: Mask) -> FailureRate:
+def failure_rate(runs: JoinedRuns, failures: Mask) -> FailureRate:
     """Return the rate of failures: of jobs of whole nodes where they had any, else of all with GPUs."""
     gpu_s = np.where(runs.jobs.on_gpus, runs.jobs.gpus * runs.jobs.run_s, 0.0)
     whole_nodes = runs.jobs.gpus >= GPUS_OF_NODE
@@ -97,13 +97,13 @@ def failure_rate(runs: Runs, failures: Mask) -> FailureRate:
     return FailureRate(int((failures & runs.jobs.on_gpus).sum()), float(gpu_s.sum()), 1)
 
 
-def sizes_present(runs: Runs) -> list[int]:
+def sizes_present(runs: JoinedRuns) -> list[int]:
     """Return the classes of sizes with GPUs that some job has."""
     codes = runs.jobs.by["size"].codes
     return [code for code in range(1, len(SIZES)) if (codes == code).any()]
 
 
-def rates_table(runs: Runs, model: FailureRate, machine_model: FailureRate) -> FigureTable:
+def rates_table(runs: JoinedRuns, model: FailureRate, machine_model: FailureRate) -> FigureTable:
     """Return times between failures by size, each beside the model's."""
     columns = (
         TableColumn("size", "GPUs"),
@@ -145,14 +145,14 @@ def rates_table(runs: Runs, model: FailureRate, machine_model: FailureRate) -> F
     return FigureTable("failure_rates", "Time to failure by size of job", columns, tuple(rows), note)
 
 
-def mean_gpus(runs: Runs, mask: Mask) -> float:
+def mean_gpus(runs: JoinedRuns, mask: Mask) -> float:
     """Return the mean GPUs of some jobs, each weighed by how long it ran: at which size their hours were at risk."""
     run_s, gpus = runs.jobs.run_s[mask], runs.jobs.gpus[mask]
     total = float(run_s.sum())
     return float((run_s * gpus).sum()) / total if total > 0 else float(gpus.mean())
 
 
-def rates_plot(runs: Runs, failures: Mask, model: FailureRate, key: str, title: str) -> RangePlot:
+def rates_plot(runs: JoinedRuns, failures: Mask, model: FailureRate, key: str, title: str) -> RangePlot:
     """Return measured times to failure beside the model's line."""
     points = []
     for code in sizes_present(runs):
@@ -175,7 +175,7 @@ def rates_plot(runs: Runs, failures: Mask, model: FailureRate, key: str, title: 
     )
 
 
-def disagreement(runs: Runs, failures: Mask, model: FailureRate) -> list[tuple[str, IntervalValue, IntervalValue]]:
+def disagreement(runs: JoinedRuns, failures: Mask, model: FailureRate) -> list[tuple[str, IntervalValue, IntervalValue]]:
     """Return the classes of whole nodes whose measured time to failure the model's line does not meet, with both."""
     apart = []
     for code in sizes_present(runs):
@@ -223,7 +223,7 @@ def _text(measured: IntervalValue | None) -> str:
     return "not known" if measured is None else f"{measured.value:.3g} ({measured.low:.3g}–{measured.high:.3g})"
 
 
-def chains(runs: Runs) -> Places:
+def chains(runs: JoinedRuns) -> Places:
     """Return for each job the place of the first attempt of its run; a run is what goes on after failures, limits and cancels."""
     before = np.arange(runs.jobs.count)
     linked = np.flatnonzero(runs.next_place >= 0)
@@ -236,7 +236,7 @@ def chains(runs: Runs) -> Places:
         before = further
 
 
-def lost_seconds(runs: Runs, cost: RestartCost) -> Values:
+def lost_seconds(runs: JoinedRuns, cost: RestartCost) -> Values:
     """Return how long each run did what was lost: as its incident says; of others that failed what a failure is taken to cost."""
     lost = np.where(runs.broken, np.minimum(runs.jobs.run_s, cost.lost_s), 0.0)
     whole = np.full(runs.jobs.count, 1_000_000, dtype=np.int64)
@@ -246,7 +246,7 @@ def lost_seconds(runs: Runs, cost: RestartCost) -> Values:
     return lost
 
 
-def ratios_table(runs: Runs, model: FailureRate, cost: RestartCost, wait_s: float) -> FigureTable:
+def ratios_table(runs: JoinedRuns, model: FailureRate, cost: RestartCost, wait_s: float) -> FigureTable:
     """Return effective training time ratios of long runs by size."""
     first = chains(runs)
     roots, inverse = np.unique(first, return_inverse=True)
@@ -292,7 +292,7 @@ def ratios_table(runs: Runs, model: FailureRate, cost: RestartCost, wait_s: floa
     return FigureTable("ratios", "Effective training time ratio (ETTR) by size of run", columns, tuple(rows), note)
 
 
-def usual_queueing(runs: Runs) -> float:
+def usual_queueing(runs: JoinedRuns) -> float:
     """Return how long jobs with GPUs wait in the queue on average; until somebody submits a job again is not in it."""
     waits = runs.jobs.queue_s[runs.jobs.on_gpus & ~np.isnan(runs.jobs.queue_s)]
     return float(waits.mean()) if len(waits) else 0.0

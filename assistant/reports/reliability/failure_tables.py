@@ -13,8 +13,8 @@ from assistant.reports.figures import BarPart, Cell, FigureTable, TableColumn, W
 from assistant.reports.job_arrays import Dimension
 from assistant.reports.references import time_share
 from assistant.reports.reliability.intervals import mean
-from assistant.reports.reliability.nodes import NodeTable
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.nodes import NodeFailures
+from assistant.reports.reliability.runs import JoinedRuns
 from assistant.reports.statistics import Mask, Values, median, share_of_count, weighted_sums
 from assistant.reports.wording import share
 
@@ -36,7 +36,7 @@ class Grouping(NamedTuple):
     """Groups beyond them are one row."""
 
 
-def cost_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
+def cost_table(runs: JoinedRuns, grouping: Grouping, zone: str) -> FigureTable:
     """Return how many failures each group had and what they cost, the costliest first, and all together."""
     columns = (
         TableColumn("failures", "failures", "count"),
@@ -51,7 +51,7 @@ def cost_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
     place = ZoneInfo(zone)
 
     def figures(mask: Mask) -> tuple[Cell, ...]:
-        count, gpus, ends = int(mask.sum()), _known(runs.jobs.gpus[mask]), runs.jobs.end_s[mask]
+        count, gpus, ends = int(mask.sum()), _finite(runs.jobs.gpus[mask]), runs.jobs.end_s[mask]
         return (
             count,
             share_of_count(count, int(runs.failed.sum())),
@@ -66,7 +66,7 @@ def cost_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
     return _table(runs, grouping, columns, figures)
 
 
-def times_table(runs: Runs, grouping: Grouping) -> FigureTable:
+def times_table(runs: JoinedRuns, grouping: Grouping) -> FigureTable:
     """Return times to failure and to restart of each group, in the order of their cost."""
     columns = (
         TableColumn("failures", "failures", "count"),
@@ -79,16 +79,16 @@ def times_table(runs: Runs, grouping: Grouping) -> FigureTable:
     gap_s = np.maximum(runs.next_start_s - runs.jobs.end_s, 0.0)
 
     def figures(mask: Mask) -> tuple[Cell, ...]:
-        run_s, gaps = np.sort(runs.jobs.run_s[mask]), _known(gap_s[mask])
+        run_s, gaps = np.sort(runs.jobs.run_s[mask]), _finite(gap_s[mask])
         unknown = int((mask & runs.parallel & np.isnan(gap_s)).sum())
         restarted = share_of_count(len(gaps), int(mask.sum()), unknown)
         return (int(mask.sum()), mean(run_s), median(run_s), restarted, mean(gaps), median(gaps))
 
-    named = grouping._replace(key=f"{grouping.key}_times", title=f"{grouping.title}: times")
-    return _table(runs, named, columns, figures)
+    of_times = grouping._replace(key=f"{grouping.key}_times", title=f"{grouping.title}: times")
+    return _table(runs, of_times, columns, figures)
 
 
-def group_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
+def group_table(runs: JoinedRuns, grouping: Grouping, zone: str) -> FigureTable:
     """Return for each group the share of its jobs that failed, the cost, and the medians of the times."""
     columns = (
         TableColumn("failures", "failures", "count"),
@@ -110,7 +110,7 @@ def group_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
             float(np.nansum(runs.jobs.gpu_s[mask])) / 3600,
             failure_time_share(runs, mask),
             median(np.sort(runs.jobs.run_s[mask])),
-            median(_known(gap_s[mask])),
+            median(_finite(gap_s[mask])),
             _day(float(runs.jobs.end_s[mask].max()), place),
         )
 
@@ -118,7 +118,7 @@ def group_table(runs: Runs, grouping: Grouping, zone: str) -> FigureTable:
 
 
 def _table(
-    runs: Runs, grouping: Grouping, columns: Sequence[TableColumn], figures: Callable[[Mask], tuple[Cell, ...]]
+    runs: JoinedRuns, grouping: Grouping, columns: Sequence[TableColumn], figures: Callable[[Mask], tuple[Cell, ...]]
 ) -> FigureTable:
     names, categories = grouping.dimension.names, grouping.categories
     codes = np.where(runs.failed, grouping.dimension.codes, -1).astype(np.int32)
@@ -129,8 +129,8 @@ def _table(
     rows: list[tuple[Cell, ...]] = []
     for code in order[: grouping.most]:
         rows.append((names[code], *((categories[code] or "–",) if categories else ()), *figures(codes == code)))
-    if others := order[grouping.most :]:
-        rows.append((f"{len(others):,} others", *blank, *figures(np.isin(codes, others))))
+    if further := order[grouping.most :]:
+        rows.append((f"{len(further):,} others", *blank, *figures(np.isin(codes, further))))
     # failures of a group that is not known, such as a size without GPUs, are in no other row
     if (runs.failed & (codes < 0)).any():
         rows.append(("(not known)", *blank, *figures(runs.failed & (codes < 0))))
@@ -140,12 +140,12 @@ def _table(
     return FigureTable(grouping.key, grouping.title, (*head, *columns), tuple(rows))
 
 
-def failure_time_share(runs: Runs, part: Mask) -> Cell:
+def failure_time_share(runs: JoinedRuns, part: Mask) -> Cell:
     """Return which share of the GPU time of failures some of them took."""
     return time_share(np.where(runs.failed, runs.jobs.gpu_s, np.nan), part)
 
 
-def _known(values: Values) -> Values:
+def _finite(values: Values) -> Values:
     ordered: Values = np.sort(values[~np.isnan(values)])
     return ordered
 
@@ -154,7 +154,7 @@ def _day(moment_s: float, zone: ZoneInfo) -> str:
     return f"{datetime.fromtimestamp(moment_s, zone):%Y-%m-%d}"
 
 
-def pareto(runs: Runs) -> WaterfallPlot:
+def pareto(runs: JoinedRuns) -> WaterfallPlot:
     """Return the reasons by their GPU time, each bar beginning where those before it ended."""
     codes = np.where(runs.failed, runs.reason.codes, -1).astype(np.int32)
     sums = weighted_sums(codes, len(runs.reason.names), np.nan_to_num(runs.jobs.gpu_s)) / 3600
@@ -163,8 +163,8 @@ def pareto(runs: Runs) -> WaterfallPlot:
         BarPart(runs.reason.names[code], float(sums[code]), "bad" if runs.categories[code] or not runs.has_store else "none")
         for code in order[:MOST_BARS]
     ]
-    if rest := order[MOST_BARS:]:
-        bars.append(BarPart(f"{len(rest):,} others", float(sums[rest].sum()), "none"))
+    if further := order[MOST_BARS:]:
+        bars.append(BarPart(f"{len(further):,} others", float(sums[further].sum()), "none"))
     whole = float(sum(bar.value for bar in bars))
     reached, words = 0.0, []
     for bar in bars[:3]:
@@ -174,7 +174,7 @@ def pareto(runs: Runs) -> WaterfallPlot:
     return WaterfallPlot("pareto", "Reasons by GPU time, adding up", "GPU h", tuple(bars), whole, False, about)
 
 
-def nodes_table(table: NodeTable, show: Callable[[str], str], most: int = MOST_GROUPS) -> FigureTable:
+def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOST_GROUPS) -> FigureTable:
     """Return the nodes with the most failures."""
     columns = (
         TableColumn("node", "node"),
@@ -199,7 +199,7 @@ def nodes_table(table: NodeTable, show: Callable[[str], str], most: int = MOST_G
     return FigureTable("by_node", "Nodes with the most failures", columns, tuple(rows), note)
 
 
-def unmatched_table(runs: Runs, *, with_ids: bool) -> FigureTable:
+def unmatched_table(runs: JoinedRuns, *, with_ids: bool) -> FigureTable:
     """Return incidents about jobs of which the source has no run at that time, by reason."""
     by_reason: dict[str, list[int]] = {}
     for place in runs.unmatched:

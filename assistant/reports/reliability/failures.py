@@ -23,7 +23,7 @@ from assistant.reports.reliability.failure_tables import (
 )
 from assistant.reports.reliability.intervals import mean
 from assistant.reports.reliability.reading import ReadRuns
-from assistant.reports.reliability.runs import INFRASTRUCTURE, Runs
+from assistant.reports.reliability.runs import INFRASTRUCTURE, JoinedRuns
 from assistant.reports.statistics import Mask, median, share_of_count
 from assistant.reports.wording import cell_text, share
 
@@ -56,7 +56,7 @@ def failures_report(read: ReadRuns, frame: ReportFrame, *, with_names: bool = Tr
     runs = read.runs
     groups = []
     if runs.failed.any():
-        groups = [_why(runs, frame.zone), *_who(runs, frame.zone), _where(read)]
+        groups = [_why(runs, frame.zone), *_groups(runs, frame.zone), _nodes(read)]
     if runs.has_store:
         unmatched = unmatched_table(runs, with_ids=with_names)
         groups.append(
@@ -76,7 +76,7 @@ def failures_report(read: ReadRuns, frame: ReportFrame, *, with_names: bool = Tr
     )
 
 
-def _facts(runs: Runs) -> list[tuple[str, str]]:
+def _facts(runs: JoinedRuns) -> list[tuple[str, str]]:
     failed = int(runs.failed.sum())
     facts = [("jobs", f"{runs.jobs.count:,} that ran and ended, {failed:,} of them failures")]
     if runs.has_store:
@@ -87,14 +87,14 @@ def _facts(runs: Runs) -> list[tuple[str, str]]:
     return facts
 
 
-def diagnosed(runs: Runs) -> Mask:
+def diagnosed(runs: JoinedRuns) -> Mask:
     """Return which failures have a reason from an incident."""
     names = np.array([bool(category) for category in runs.categories] + [False])
     mask: Mask = runs.failed & names[runs.reason.codes]
     return mask
 
 
-def _headline(runs: Runs) -> list[tuple[str, Cell, str]]:
+def _headline(runs: JoinedRuns) -> list[tuple[str, Cell, str]]:
     failed = runs.failed
     gap_s = np.maximum(runs.next_start_s - runs.jobs.end_s, 0.0)[failed]
     gaps = np.sort(gap_s[~np.isnan(gap_s)])
@@ -112,7 +112,7 @@ def _headline(runs: Runs) -> list[tuple[str, Cell, str]]:
     return headline
 
 
-def _why(runs: Runs, zone: str) -> FigureGroup:
+def _why(runs: JoinedRuns, zone: str) -> FigureGroup:
     source = "The reason is that of the incident" if runs.has_store else "Without a store the reason is the final state"
     lead = (
         f"{source}; time to failure is from start to end, time to restart from the end to the start of the run that went on. "
@@ -126,14 +126,14 @@ def _why(runs: Runs, zone: str) -> FigureGroup:
     return FigureGroup("why", "Why jobs failed", lead, tuple(figures))
 
 
-def _in_paper(runs: Runs) -> Mask:
+def _in_paper(runs: JoinedRuns) -> Mask:
     """Return which failures have one of the paper's three categories."""
     listed = np.array([category in PAPER for category in runs.categories] + [False])
     mask: Mask = diagnosed(runs) & listed[runs.reason.codes]
     return mask
 
 
-def _beside_paper(runs: Runs) -> FigureTable:
+def _beside_paper(runs: JoinedRuns) -> FigureTable:
     columns = (
         TableColumn("category", "category"),
         TableColumn("failures", "failures", "count"),
@@ -142,19 +142,19 @@ def _beside_paper(runs: Runs) -> FigureTable:
         TableColumn("share_of_gpu_time", "of their GPU time", "share"),
         TableColumn("paper_gpu_time", "the paper", "share"),
     )
-    known = _in_paper(runs)
+    diagnosed_runs = _in_paper(runs)
     total = sum(published.failures for published in PAPER.values())
     rows: list[tuple[Cell, ...]] = []
     for name, published in PAPER.items():
-        part = known & np.array([category == name for category in runs.categories] + [False])[runs.reason.codes]
+        part = diagnosed_runs & np.array([category == name for category in runs.categories] + [False])[runs.reason.codes]
         count = int(part.sum())
         rows.append(
             (
                 name,
                 count,
-                share_of_count(count, int(known.sum())),
+                share_of_count(count, int(diagnosed_runs.sum())),
                 published.failures / total,
-                time_share(np.where(known, runs.jobs.gpu_s, np.nan), part),
+                time_share(np.where(diagnosed_runs, runs.jobs.gpu_s, np.nan), part),
                 published.gpu_time,
             )
         )
@@ -165,7 +165,7 @@ def _beside_paper(runs: Runs) -> FigureTable:
     return FigureTable("beside_paper", "Categories beside the paper's", columns, tuple(rows), note)
 
 
-def _who(runs: Runs, zone: str) -> list[FigureGroup]:
+def _groups(runs: JoinedRuns, zone: str) -> list[FigureGroup]:
     tables = []
     for key, title in (
         ("user", "Users"),
@@ -192,7 +192,7 @@ def _who(runs: Runs, zone: str) -> list[FigureGroup]:
     return groups
 
 
-def _where(read: ReadRuns) -> FigureGroup:
+def _nodes(read: ReadRuns) -> FigureGroup:
     lead = "Nodes of failures. A job on several nodes counts for a node only where an incident blames it."
     if not read.nodes.nodes:
         lead = "The source does not say on which nodes jobs ran: add the column NodeList."
@@ -232,11 +232,11 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
     return sentences
 
 
-def _on_diagnoses(runs: Runs) -> list[UsageRemark]:
-    known, failed = diagnosed(runs), int(runs.failed.sum())
+def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
+    diagnosed_runs, failed = diagnosed(runs), int(runs.failed.sum())
     sentences = []
-    if not_known := failed - int(known.sum()):
-        spent = failure_time_share(runs, runs.failed & ~known)
+    if not_known := failed - int(diagnosed_runs.sum()):
+        spent = failure_time_share(runs, runs.failed & ~diagnosed_runs)
         cost = f", with {share(spent.value)} of the GPU time of failures" if isinstance(spent, IntervalValue) else ""
         text = f"{not_known:,} of {failed:,} failures are not diagnosed{cost}: no incident, or none with a reason."
         sentences.append(UsageRemark("not_diagnosed", text, "note"))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from assistant.records import EventKind
 from assistant.reports.figures import BarPart, FigureTable, IntervalValue, TableColumn, WaterfallPlot
-from assistant.reports.reliability.runs import ENDED_WELL, Runs
+from assistant.reports.reliability.runs import ENDED_WELL, JoinedRuns
 from assistant.reports.statistics import Mask, share_of_weight
 from assistant.reports.wording import share
 
@@ -80,42 +80,42 @@ class Goodput:
         return self.share("productive", OPEN)
 
 
-def goodput(runs: Runs, among: Mask | None = None) -> Goodput:
+def goodput(runs: JoinedRuns, among: Mask | None = None) -> Goodput:
     """Return where the GPU time of runs went.
 
     Args:
         runs: All runs.
         among: Those that count; all without it.
     """
-    chosen = runs.jobs.gpu_s > 0
+    counted = runs.jobs.gpu_s > 0
     if among is not None:
-        chosen = chosen & among
+        counted = counted & among
     whole = np.zeros(runs.jobs.count, dtype=np.int64)
-    whole[chosen] = np.rint(runs.jobs.gpu_s[chosen] * 1000).astype(np.int64)
+    whole[counted] = np.rint(runs.jobs.gpu_s[counted] * 1000).astype(np.int64)
     codes = part_codes(runs)
     sums = np.zeros(len(PARTS), dtype=np.int64)
     counts = np.zeros(len(PARTS), dtype=np.int64)
     divided = divisions(runs, whole)
-    usual = chosen.copy()
+    usual = counted.copy()
     usual[list(divided)] = False
     np.add.at(sums, codes[usual], whole[usual])
     np.add.at(counts, codes[usual], 1)
     for place, parts in divided.items():
-        if chosen[place]:
+        if counted[place]:
             for key, part_ms in parts.items():
                 sums[PLACES[key]] += part_ms
                 counts[PLACES[key]] += part_ms > 0
-    weights = whole[chosen].astype(np.float64)
+    weights = whole[counted].astype(np.float64)
     return Goodput(
         {part.key: int(sums[place]) for place, part in enumerate(PARTS)},
         {part.key: int(counts[place]) for place, part in enumerate(PARTS)},
-        int(whole[chosen].sum()),
+        int(whole[counted].sum()),
         float(np.square(weights).sum()),
-        int(np.count_nonzero(whole[chosen])),
+        int(np.count_nonzero(whole[counted])),
     )
 
 
-def part_codes(runs: Runs) -> npt.NDArray[np.int64]:
+def part_codes(runs: JoinedRuns) -> npt.NDArray[np.int64]:
     """Return the part that a run belongs to as a whole, by the accounting alone."""
     by = runs.jobs.by
     outcome, kinds, state = by["outcome"], by["type"], by["state"]
@@ -132,7 +132,7 @@ def part_codes(runs: Runs) -> npt.NDArray[np.int64]:
     return codes
 
 
-def divisions(runs: Runs, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
+def divisions(runs: JoinedRuns, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
     """Return how the GPU milliseconds of runs are divided whose incidents say more than the accounting, by their place."""
     before = {int(runs.next_place[place]): int(place) for place in np.flatnonzero(runs.next_place >= 0)} if runs.incidents else {}
     usual = part_codes(runs)
@@ -145,7 +145,7 @@ def divisions(runs: Runs, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, i
     }
 
 
-def _divided(runs: Runs, place: int, whole_ms: int, usual: str, before: int | None) -> dict[str, int]:
+def _divided(runs: JoinedRuns, place: int, whole_ms: int, usual: str, before: int | None) -> dict[str, int]:
     fact = runs.facts[runs.incident[place]]
     if not fact.diagnosed or usual == "no_result":
         return {usual: whole_ms}
@@ -181,7 +181,7 @@ def _divided(runs: Runs, place: int, whole_ms: int, usual: str, before: int | No
     return parts
 
 
-def _hang(runs: Runs, place: int) -> IncidentFacts | None:
+def _hang(runs: JoinedRuns, place: int) -> IncidentFacts | None:
     """Return the incident of the standstill in which a run ended."""
     facts = (runs.facts[number] for number in reversed(runs.incidents[place]))
     return next((fact for fact in facts if fact.kind is EventKind.HANG and fact.diagnosed), None)
@@ -197,7 +197,7 @@ def asked_between(waits: Sequence[tuple[float, float]], begin_s: float, end_s: f
     return total
 
 
-def _lost_share(runs: Runs, fact: IncidentFacts, before: int | None) -> float | None:
+def _lost_share(runs: JoinedRuns, fact: IncidentFacts, before: int | None) -> float | None:
     """Return which share of its steps a run lost; None where that is not known.
 
     A run that a known restart began starts at the step of that restart; one without any run before it at step 0.

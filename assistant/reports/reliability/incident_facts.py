@@ -124,7 +124,7 @@ def read_incidents(store: Store, progress: Callable[[str], None] = lambda text: 
 def _facts(store: Store, incident: Incident, approvals: Mapping[int, Sequence[Approval]], blamed: Sequence[str]) -> IncidentFacts:
     diagnosis, stages, times = store.diagnosis(incident.id), store.stages(incident.id), times_of(store, incident.id)
     calls = store.calls(incident.id)
-    asked = [approval for call in calls for approval in approvals.get(call.id, ())]
+    questions = [approval for call in calls for approval in approvals.get(call.id, ())]
     diagnosed_s = stages["diagnosed"].timestamp() if "diagnosed" in stages else None
     end_s = incident.closed.timestamp() if incident.closed is not None else store.clock.now().timestamp()
     return IncidentFacts(
@@ -143,8 +143,8 @@ def _facts(store: Store, incident: Incident, approvals: Mapping[int, Sequence[Ap
         end_step=diagnosis.step if diagnosis is not None else None,
         restart_job=_restart_job(store, calls),
         times=times,
-        waits=tuple(sorted(_wait(approval, end_s) for approval in asked)),
-        handling=_handling(store, incident, diagnosis, asked, set(stages)),
+        waits=tuple(sorted(_wait(approval, end_s) for approval in questions)),
+        handling=_handling(store, incident, diagnosis, questions, set(stages)),
         blamed=tuple(dict.fromkeys((*(diagnosis.faulty_nodes if diagnosis is not None else ()), *blamed))),
         summary=diagnosis.summary if diagnosis is not None else "",
         note=incident.note,
@@ -168,7 +168,7 @@ def _restart_job(store: Store, calls: Sequence[Call]) -> str | None:
 
 
 def _handling(
-    store: Store, incident: Incident, diagnosis: Diagnosis | None, asked: Sequence[Approval], stages: set[str]
+    store: Store, incident: Incident, diagnosis: Diagnosis | None, questions: Sequence[Approval], stages: set[str]
 ) -> Handling:
     if incident.kind is EventKind.REQUESTED:
         return Handling.REQUESTED
@@ -179,11 +179,11 @@ def _handling(
     if TAKEN_UP_BY_PERSON in stages or _closed_by_person(store, incident):
         return Handling.TAKEN_UP
     if incident.state is IncidentState.ESCALATED:
-        if any(approval.answered is None for approval in asked):
+        if any(approval.answered is None for approval in questions):
             return Handling.UNANSWERED
         to_owner = diagnosis is not None and diagnosis.action is Action.FIX_AND_RESUBMIT
         return Handling.OWNER if to_owner else Handling.HANDED_OVER
-    if any(approval.by is not None and approval.by != "gate" for approval in asked):
+    if any(approval.by is not None and approval.by != "gate" for approval in questions):
         return Handling.APPROVED
     if "escalated" in stages:
         return Handling.HANDED_OVER

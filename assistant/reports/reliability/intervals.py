@@ -176,9 +176,9 @@ def q_values(chances: Sequence[float]) -> list[float]:
         Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995), 289.
     """
     order = sorted(range(len(chances)), key=lambda place: chances[place], reverse=True)
-    found = [1.0] * len(chances)
+    q_of_tests = [1.0] * len(chances)
     least = 1.0
     for number, place in enumerate(order):
         least = min(least, chances[place] * len(chances) / (len(chances) - number))
-        found[place] = least
-    return found
+        q_of_tests[place] = least
+    return q_of_tests

@@ -20,7 +20,7 @@ from assistant.reports.reading import ReadRequest, opened_jobs
 from assistant.reports.reliability.downtime import downtime, downtime_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
 from assistant.reports.reliability.nodes import NO_LIST
-from assistant.reports.reliability.runs import RAN, Runs, read_runs
+from assistant.reports.reliability.runs import RAN, JoinedRuns, read_runs
 from assistant.reports.wording import quantity, share
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class JobLife:
     """All attempts of a run, oldest first, and the incidents about it."""
 
     job: str
-    runs: Runs
+    runs: JoinedRuns
     attempts: Sequence[AttemptRow]
     facts: Sequence[IncidentFacts]
     """Of its attempts, and those about the job of which the source has no run."""
@@ -100,11 +100,13 @@ def _unknown(connection: duckdb.DuckDBPyConnection, source: str, job: str, *, ha
         return f"job {job} is in {source}, but no run of it that ended: {rows[0][1]}"
     if rows:
         return f"job {job} is none by itself in {source}; name a part of it: {', '.join(row[0] for row in rows)}"
-    where = f"neither in {source} nor in the store" if has_store else f"not in {source}"
-    return f"job {job} is {where}; wanted a job that ran and ended; without FILE those of the last 30 days are known (--since)"
+    sources_asked = f"neither in {source} nor in the store" if has_store else f"not in {source}"
+    return (
+        f"job {job} is {sources_asked}; wanted a job that ran and ended; without FILE those of the last 30 days are known (--since)"
+    )
 
 
-def _attempts(connection: duckdb.DuckDBPyConnection, runs: Runs, job: str) -> list[AttemptRow]:
+def _attempts(connection: duckdb.DuckDBPyConnection, runs: JoinedRuns, job: str) -> list[AttemptRow]:
     """Return the attempts that links join to the job, oldest first; of an id that was used twice those of its last run."""
     rows = [row for (row,) in connection.execute(f"SELECT row FROM jobs WHERE id = ? AND {RAN}", [job]).fetchall()]
     places: list[int] = np.flatnonzero(np.isin(runs.jobs.row, np.array(rows, dtype=np.int64))).tolist()
@@ -123,10 +125,10 @@ def _attempts(connection: duckdb.DuckDBPyConnection, runs: Runs, job: str) -> li
             if runs.next_place[place] >= 0:
                 waiting.append(int(runs.next_place[place]))
     by_row = {int(runs.jobs.row[place]): place for place in chain}
-    found = connection.execute(
+    attempt_rows = connection.execute(
         'SELECT row, id, name, "user", state, exit, node_list FROM jobs WHERE row IN (SELECT unnest(?))', [list(by_row)]
     ).fetchall()
-    attempts = [AttemptRow(by_row[row], *texts) for row, *texts in found]
+    attempts = [AttemptRow(by_row[row], *texts) for row, *texts in attempt_rows]
     return sorted(attempts, key=lambda attempt: (runs.jobs.start_s[attempt.place], attempt.place))
 
 
@@ -314,8 +316,8 @@ def _text_table(life: JobLife) -> FigureTable:
 
 
 def _text(text: str) -> str:
-    shown = redact(text)
-    return shown if len(shown) <= MOST_TEXT else f"{shown[: MOST_TEXT - 1]}…"
+    redacted = redact(text)
+    return redacted if len(redacted) <= MOST_TEXT else f"{redacted[: MOST_TEXT - 1]}…"
 
 
 def _remarks(life: JobLife) -> list[UsageRemark]:
@@ -326,7 +328,7 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
     sentences = []
     last = life.attempts[-1]
     which = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
-    text = f"{which} ended {last.state or 'in a state that is not known'}"
+    text = f"{which} ended {last.state or 'in a state that is not kept_share'}"
     sentences.append(UsageRemark("last", f"{text}, after {quantity(float(runs.jobs.run_s[last.place]), 's')}.", "note"))
     among = np.zeros(runs.jobs.count, dtype=np.bool_)
     among[places] = True
@@ -335,8 +337,8 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
         open_ms = sum(part for key, part in good.gpu_ms.items() if key.endswith("_open"))
         used_ms = good.gpu_ms["productive"] + good.gpu_ms["evaluation"]
         low, high = used_ms / good.whole_ms, (used_ms + open_ms) / good.whole_ms
-        known = f"between {share(low)} and {share(high)}" if open_ms else share(low)
-        sentences.append(UsageRemark("productive", f"Of its GPU time {known} had a result that was kept.", "note"))
+        kept_share = f"between {share(low)} and {share(high)}" if open_ms else share(low)
+        sentences.append(UsageRemark("productive", f"Of its GPU time {kept_share} had a result that was kept.", "note"))
     not_known = int((runs.failed[places] & (runs.incident[places] < 0)).sum())
     if not_known and runs.has_store:
         sentences.append(UsageRemark("not_diagnosed", f"{not_known} of its failures have no incident in the store.", "note"))

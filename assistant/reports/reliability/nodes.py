@@ -19,7 +19,7 @@ from assistant.errors import UsageError
 from assistant.nodeset import expand
 from assistant.reports.job_arrays import NO_NAME, SIZES
 from assistant.reports.reliability.intervals import poisson_tail, q_values
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.runs import JoinedRuns
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,14 +65,14 @@ class NodeHours:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTable:
+class NodeFailures:
     """All nodes, and what is not known of them."""
 
     nodes: tuple[NodeHours, ...]
     """Most unlikely first."""
     unread: int
     """Jobs with GPUs whose nodes are not said, or cannot be read."""
-    known: int
+    listed_jobs: int
     """Jobs with GPUs whose nodes are known."""
 
     @property
@@ -90,7 +90,7 @@ class _Exposure(NamedTuple):
     """Jobs on several."""
 
 
-def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
+def node_table(connection: duckdb.DuckDBPyConnection, runs: JoinedRuns) -> NodeFailures:
     """Return hours and failures by node.
 
     Args:
@@ -104,12 +104,12 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
     nodes = [NodeHours(name) for name in names]
     if not nodes:
         unread = connection.execute("SELECT count(*) FROM counted WHERE gpus > 0").fetchall()[0][0]
-        return NodeTable((), int(unread), 0)
+        return NodeFailures((), int(unread), 0)
     places = {name: place for place, name in enumerate(names)}
     strata = int(connection.execute("SELECT max(stratum) + 1 FROM strata").fetchall()[0][0])
     shape = (len(nodes), strata, len(AGES_S) - 1)
     exposure = _Exposure(np.zeros(shape), np.zeros(shape))
-    unread = known = 0
+    unread = listed_jobs = 0
     spent = ", ".join(f"sum(greatest(0, least(run_s, {high!r}) - {low!r}))" for low, high in pairwise(AGES_S))
     result = connection.execute(
         f"SELECT node_list, s.stratum, count(*), {spent} FROM ({_KINDS}) JOIN strata s USING (part, kind, size) "
@@ -120,7 +120,7 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
         if not listed:
             unread += count
             continue
-        known += count
+        listed_jobs += count
         at = [places[name] for name in listed]
         (exposure.alone if len(at) == 1 else exposure.together)[at, stratum] += np.array(seconds)
         for place in at:
@@ -128,7 +128,7 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: Runs) -> NodeTable:
     for node, hours in zip(nodes, (exposure.alone + exposure.together).sum(axis=(1, 2)) / 3600, strict=True):
         node.hours = float(hours)
     _count_failures(connection, nodes, _Places(places, names_of), runs, exposure)
-    return NodeTable(tuple(_judged(nodes)), unread, known)
+    return NodeFailures(tuple(_judged(nodes)), unread, listed_jobs)
 
 
 _SIZE = " ".join(f"WHEN gpus >= {low!r} THEN {code}" for code, (_, low, _) in reversed(list(enumerate(SIZES))) if code > 1)
@@ -148,17 +148,17 @@ class _Expanded:
     """Reads a list of nodes; the same text once."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, ...]] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, text: str | None) -> tuple[str, ...]:
         if not text or text in NO_LIST:
             return ()
-        if text not in self._kept:
+        if text not in self._names:
             try:
-                self._kept[text] = tuple(expand(text))
+                self._names[text] = tuple(expand(text))
             except UsageError:
-                self._kept[text] = ()
-        return self._kept[text]
+                self._names[text] = ()
+        return self._names[text]
 
 
 class _Places(NamedTuple):
@@ -168,7 +168,7 @@ class _Places(NamedTuple):
     names_of: Callable[[str | None], tuple[str, ...]]
 
 
-def _load(connection: duckdb.DuckDBPyConnection, runs: Runs) -> None:
+def _load(connection: duckdb.DuckDBPyConnection, runs: JoinedRuns) -> None:
     """Make the table `broken` of the rows of jobs that failures broke off, and `strata` of the kinds of jobs."""
     connection.execute("CREATE OR REPLACE TEMP TABLE broken (row BIGINT, machine BOOLEAN, place BIGINT)")
     places = np.flatnonzero(runs.broken | runs.infrastructure)
@@ -188,12 +188,12 @@ def _load(connection: duckdb.DuckDBPyConnection, runs: Runs) -> None:
 
 
 def _count_failures(
-    connection: duckdb.DuckDBPyConnection, nodes: list[NodeHours], places: _Places, runs: Runs, exposure: _Exposure
+    connection: duckdb.DuckDBPyConnection, nodes: list[NodeHours], places: _Places, runs: JoinedRuns, exposure: _Exposure
 ) -> None:
     """Add failures and what was to be expected of them."""
     alone = np.zeros(exposure.alone.shape[1:])
     machine = np.zeros(exposure.alone.shape[1:])
-    seen: set[tuple[str, str, int]] = set()
+    counted_bursts: set[tuple[str, str, int]] = set()
     rows = connection.execute(
         "SELECT node_list, s.stratum, run_s, b.machine, b.place, coalesce(\"user\", ''), "
         "regexp_replace(coalesce(name, ''), '[0-9]+', '', 'g'), "
@@ -204,9 +204,9 @@ def _count_failures(
         names = places.names_of(text)
         age = int(np.searchsorted(_AGE_ENDS, run_s, side="left"))
         blamed = _blamed(runs, place, names)
-        first = tuple(burst) not in seen
+        first = tuple(burst) not in counted_bursts
         if len(names) == 1:
-            seen.add((burst[0], burst[1], burst[2]))
+            counted_bursts.add((burst[0], burst[1], burst[2]))
         for name in names:
             node = nodes[places.of_name[name]]
             node.blamed += name in blamed
@@ -239,7 +239,7 @@ def _expected(seconds: npt.NDArray[np.float64], failures: npt.NDArray[np.float64
     return expected
 
 
-def _blamed(runs: Runs, place: int, names: tuple[str, ...]) -> set[str]:
+def _blamed(runs: JoinedRuns, place: int, names: tuple[str, ...]) -> set[str]:
     numbers = runs.incidents.get(place, ())
     return {name for number in numbers for name in runs.facts[number].blamed} & set(names)
 

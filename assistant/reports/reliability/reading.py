@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from assistant.reports.anonymous import without_names
 from assistant.reports.figures import FigureTable
 from assistant.reports.reading import ReadRequest, opened_jobs
-from assistant.reports.reliability.nodes import NodeTable, node_table
-from assistant.reports.reliability.runs import Runs, read_runs
+from assistant.reports.reliability.nodes import NodeFailures, node_table
+from assistant.reports.reliability.runs import JoinedRuns, read_runs
 
 if TYPE_CHECKING:
     from assistant.reports.reliability.incident_facts import IncidentFacts
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class ReadRuns:
     """The runs of a source with their incidents, and what was left out."""
 
-    runs: Runs
-    nodes: NodeTable
+    runs: JoinedRuns
+    nodes: NodeFailures
     left_out: FigureTable
     form: str
 

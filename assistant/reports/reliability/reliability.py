@@ -23,9 +23,9 @@ from assistant.reports.reliability.failure_rates import (
     usual_queueing,
 )
 from assistant.reports.reliability.goodput import Goodput, goodput, waterfall_plot, waterfall_table
-from assistant.reports.reliability.nodes import FALSE_DISCOVERIES, LEAST_FAILURES, NodeTable
+from assistant.reports.reliability.nodes import FALSE_DISCOVERIES, LEAST_FAILURES, NodeFailures
 from assistant.reports.reliability.reading import ReadRuns
-from assistant.reports.reliability.runs import Runs
+from assistant.reports.reliability.runs import JoinedRuns
 from assistant.reports.wording import between, cell_text, quantity, share
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def reliability_report(read: ReadRuns, frame: ReportFrame, cost: RestartCost, pe
     )
 
 
-def _within(runs: Runs, period: TimeRange) -> Sequence[IncidentFacts]:
+def _within(runs: JoinedRuns, period: TimeRange) -> Sequence[IncidentFacts]:
     if not runs.has_store:
         return ()
     from assistant.reports.reliability.by_hand import within
@@ -88,7 +88,7 @@ def _within(runs: Runs, period: TimeRange) -> Sequence[IncidentFacts]:
     return within(runs.facts, seconds(period.since), seconds(period.until))
 
 
-def _facts(runs: Runs, cost: RestartCost) -> list[tuple[str, str]]:
+def _facts(runs: JoinedRuns, cost: RestartCost) -> list[tuple[str, str]]:
     store = "read, with incidents" if runs.has_store else "not read: nothing is known of hangs, rollbacks, reasons and people"
     if runs.has_store:
         store = f"{len(runs.facts):,} incidents, {len(runs.incidents):,} runs have one"
@@ -103,7 +103,9 @@ def _facts(runs: Runs, cost: RestartCost) -> list[tuple[str, str]]:
     ]
 
 
-def _headline(runs: Runs, measured: _Measured, cost: RestartCost, facts: Sequence[IncidentFacts]) -> list[tuple[str, Cell, str]]:
+def _headline(
+    runs: JoinedRuns, measured: _Measured, cost: RestartCost, facts: Sequence[IncidentFacts]
+) -> list[tuple[str, Cell, str]]:
     whole_nodes = 64
     headline: list[tuple[str, Cell, str]] = [
         ("allocated GPU hours", measured.good.whole_ms / 3_600_000, "GPU h"),
@@ -120,7 +122,7 @@ def _headline(runs: Runs, measured: _Measured, cost: RestartCost, facts: Sequenc
     return headline
 
 
-def _goodput(runs: Runs, measured: _Measured) -> FigureGroup:
+def _goodput(runs: JoinedRuns, measured: _Measured) -> FigureGroup:
     lead = (
         "Allocated GPU time of all runs with GPUs, divided; what is not known is a part of its own and is never called productive."
     )
@@ -132,7 +134,7 @@ def _goodput(runs: Runs, measured: _Measured) -> FigureGroup:
     return FigureGroup("goodput_group", "Goodput", lead, figures)
 
 
-def _rates(runs: Runs, measured: _Measured, cost: RestartCost) -> FigureGroup:
+def _rates(runs: JoinedRuns, measured: _Measured, cost: RestartCost) -> FigureGroup:
     lead = "How long jobs ran between failures, by size, and what a model of equal GPUs makes of it for sizes that never ran."
     figures: tuple[Figure, ...] = (
         rates_plot(runs, runs.broken, measured.model, "between_failures", "Time to failure, any cause"),
@@ -144,7 +146,7 @@ def _rates(runs: Runs, measured: _Measured, cost: RestartCost) -> FigureGroup:
     return FigureGroup("rates", "Times between failures", lead, figures)
 
 
-def _lemons(table: NodeTable) -> FigureGroup:
+def _lemons(table: NodeFailures) -> FigureGroup:
     lead = (
         "A node is called a lemon when it fails more than the same hours of jobs of the same sizes bring on the others; among "
         "those "
@@ -178,7 +180,7 @@ def _lemons(table: NodeTable) -> FigureGroup:
         for node in table.nodes[:MOST_NODES]
     ]
     note = (
-        f"{len(table.nodes):,} nodes were tested, of {table.known:,} jobs; of {table.unread:,} with GPUs no nodes are known. At "
+        f"{len(table.nodes):,} nodes were tested, of {table.listed_jobs:,} jobs; of {table.unread:,} no nodes are known. At "
         "least "
         f"{LEAST_FAILURES} failures. Failures with others name no node and are held against none."
     )

@@ -36,7 +36,7 @@ ENDED_WELL = "completed"
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class JoinedRuns:
     """All counted jobs, one place a run, as in `JobArrays`."""
 
     jobs: JobArrays
@@ -89,7 +89,7 @@ class _Links(NamedTuple):
     parallel: Mask
 
 
-def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFacts] | None) -> Runs:
+def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFacts] | None) -> JoinedRuns:
     """Return the runs of a source that was judged.
 
     Args:
@@ -114,7 +114,7 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
     next_place = places.of(links.next_row)
     # jobs stand in order of their ends: a link back, between runs of a moment, would make a circle
     next_place[next_place <= np.arange(jobs.count)] = -1
-    return Runs(
+    return JoinedRuns(
         jobs=jobs,
         failed=failed,
         reason=reason,
@@ -144,8 +144,8 @@ class _PlacesOfRows:
         if not len(self._sorted):
             return np.full(len(rows), -1, dtype=np.int64)
         near = np.minimum(np.searchsorted(self._sorted, rows), len(self._sorted) - 1)
-        found: Places = np.where(self._sorted[near] == rows, self._order[near], -1)
-        return found
+        matches: Places = np.where(self._sorted[near] == rows, self._order[near], -1)
+        return matches
 
 
 def _links(connection: duckdb.DuckDBPyConnection, rows: Places, places: _PlacesOfRows) -> _Links:
@@ -227,12 +227,12 @@ def _matched(
 
 def _link_by_store(connection: duckdb.DuckDBPyConnection, places: _PlacesOfRows, links: _Links) -> None:
     """Let the restarts that the store knows of count before what names tell."""
-    found = connection.execute(
+    matches = connection.execute(
         "SELECT m.row, arg_min(r.row, r.start_s), min(r.start_s), arg_min(r.submit_s, r.start_s) FROM matched m JOIN jobs r "
         f"ON r.id = m.restart_job AND r.row <> m.row AND r.start_s >= m.end_s - 1 AND r.{RAN} GROUP BY m.row ORDER BY m.row"
     ).fetchall()
     for place, (_, next_row, start_s, submit_s) in zip(
-        places.of(np.array([row for row, *_ in found], dtype=np.int64)), found, strict=True
+        places.of(np.array([row for row, *_ in matches], dtype=np.int64)), matches, strict=True
     ):
         if place >= 0:
             links.next_row[place] = next_row
@@ -249,7 +249,7 @@ def _reasons(jobs: JobArrays, facts: Sequence[IncidentFacts] | None, incident: P
     names = [f"{word}{name}" for name in state.names]
     categories = [""] * len(names)
     codes = np.where(failed, state.codes, -1).astype(np.int32)
-    known: dict[tuple[str, str], int] = {}
+    code_of_reason: dict[tuple[str, str], int] = {}
     completed = outcome.names.index(ENDED_WELL)
     for place in np.flatnonzero(incident >= 0):
         fact = facts[incident[place]] if facts else None
@@ -258,12 +258,12 @@ def _reasons(jobs: JobArrays, facts: Sequence[IncidentFacts] | None, incident: P
         if not failed[place] and not fact.is_failure:
             continue
         key = (fact.reason, fact.category)
-        if key not in known:
-            known[key] = len(names)
+        if key not in code_of_reason:
+            code_of_reason[key] = len(names)
             names.append(fact.reason)
             categories.append(fact.category)
         failed[place] = True
-        codes[place] = known[key]
+        codes[place] = code_of_reason[key]
     return failed, Dimension(tuple(names), codes), tuple(categories)
 
 
