@@ -305,6 +305,9 @@ def test_the_life_of_a_run_is_that_of_all_its_attempts(job: str, tmp_path: Path)
     assert headline["GPU hours"] == pytest.approx(64 * 40_000 / 3600)
     assert headline["steps lost"] == 200
     assert column_of(table_of(report, "attempt_nodes"), "changed")["2"] == "without node08, with node09"
+    gaps = table_of(report, "downtime")
+    assert column_of(gaps, "seconds")["all"] == 400 + 600
+    assert sum(float(str(row[1])) for row in gaps.rows[:-1]) == 1000
     parts = column_of(table_of(report, "goodput_parts"), "gpu_hours")
     assert sum(float(str(value)) for value in parts.values()) == pytest.approx(64 * 40_000 / 3600)
 

@@ -125,3 +125,22 @@ def downtime_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
         "user, name and GPUs ran beside them, or the source names none. Mean and median are of the runs that have the stage."
     )
     return FigureTable("downtime", "From a failure to the start of the next run", columns, tuple(rows), note)
+
+
+def gaps_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
+    """Return the stages of the gaps of one run: its own figures, which stand for no others and so have no intervals."""
+    gpus = runs.jobs.gpus[down.places]
+    columns = (
+        TableColumn("stage", "stage"),
+        TableColumn("seconds", "time", "s"),
+        TableColumn("gpu_hours", "GPU hours", "GPU h"),
+        TableColumn("gaps", "gaps", "count"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (title, float(seconds.sum()), float((seconds * gpus).sum()) / 3600, int((seconds > 0).sum()))
+        for key, title in STAGES.items()
+        if (seconds := down.stages[key]).any()
+    ]
+    gap_s = down.gap_s[down.places]
+    rows.append(("all", float(gap_s.sum()), float((gap_s * gpus).sum()) / 3600, len(gap_s)))
+    return FigureTable("downtime", "From its failures to the start of the next attempt", columns, tuple(rows))

@@ -158,7 +158,9 @@ def pareto(runs: JoinedRuns) -> WaterfallPlot:
     """Return the reasons by their GPU time, each bar beginning where those before it ended."""
     codes = np.where(runs.failed, runs.reason.codes, -1).astype(np.int32)
     sums = weighted_sums(codes, len(runs.reason.names), np.nan_to_num(runs.jobs.gpu_s)) / 3600
-    order = [int(code) for code in np.lexsort((np.arange(len(sums)), -sums)) if sums[code] > 0]
+    counts = weighted_sums(codes, len(runs.reason.names))
+    names = runs.reason.names
+    order = sorted(np.flatnonzero(sums > 0).tolist(), key=lambda code: (-sums[code], -counts[code], names[code]))
     bars = [
         BarPart(runs.reason.names[code], float(sums[code]), "bad" if runs.categories[code] or not runs.has_store else "none")
         for code in order[:MOST_BARS]

@@ -17,7 +17,7 @@ from assistant.redact import redact
 from assistant.reports.cluster import ReportFrame
 from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport
 from assistant.reports.reading import ReadRequest, opened_jobs
-from assistant.reports.reliability.downtime import downtime, downtime_table
+from assistant.reports.reliability.downtime import downtime, gaps_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
 from assistant.reports.reliability.nodes import NO_LIST
 from assistant.reports.reliability.runs import RAN, JoinedRuns, read_runs
@@ -143,7 +143,7 @@ def life_report(life: JobLife, frame: ReportFrame) -> UsageReport:
         attempts: list[Figure] = [_attempt_table(life, frame.zone), *_node_tables(life)]
         cost: list[Figure] = [waterfall_plot(good), parts_table(good)] if good.whole_ms else []
         if down.places.any():
-            cost.append(downtime_table(runs, down))
+            cost.append(gaps_table(runs, down))
         groups.append(FigureGroup("attempts_group", "Attempts", "Each time that the run began, oldest first.", tuple(attempts)))
         groups.append(FigureGroup("cost", "What it cost", "GPU hours of all attempts, and the time between them.", tuple(cost)))
     if life.facts:
