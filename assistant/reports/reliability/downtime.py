@@ -121,8 +121,8 @@ def downtime_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
     rows.append(("all", total / 3600, None, len(gaps), mean(gaps), median(gaps)))
     note = (
         f"Of runs that failed, {down.without_next:,} have no next run, and of {down.not_known:,} it cannot be known: others of "
-        "the same "
-        "user, name and GPUs ran beside them, or the source names none. Mean and median are of the runs that have the stage."
+        "the same user, name and GPUs ran beside them, or the source names none. Mean and median are of the runs that have the "
+        "stage."
     )
     return FigureTable("downtime", "From a failure to the start of the next run", columns, tuple(rows), note)
 

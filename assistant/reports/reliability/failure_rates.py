@@ -137,10 +137,8 @@ def rates_table(runs: JoinedRuns, model: FailureRate, machine_model: FailureRate
         )
     note = (
         "Time to failure: hours that all jobs of a class ran ÷ failures, with the exact interval of Poisson counts. A "
-        "completion, a "
-        "cancel, a preemption and a time limit end the watching of a job and are no failure of it. By machines: lost nodes, "
-        "and what "
-        "incidents say is infrastructure."
+        "completion, a cancel, a preemption and a time limit end the watching of a job and are no failure of it. By machines: "
+        "lost nodes, and what incidents say is infrastructure."
     )
     return FigureTable("failure_rates", "Time to failure by size of job", columns, tuple(rows), note)
 
@@ -211,9 +209,8 @@ def model_table(model: FailureRate, machine_model: FailureRate, cost: RestartCos
     ]
     note = (
         f"Failures in 1,000 node days: {_text(model.per_1000_node_days)} in all, {_text(machine_model.per_1000_node_days)} by "
-        "machines, "
-        f"of jobs with at least {model.least_gpus} and {machine_model.least_gpus} GPUs; {PUBLISHED}. A failure is taken to cost "
-        f"{quantity(cost.start_s, 's')} of start, half of {quantity(cost.checkpoint_s, 's')} between checkpoints, and "
+        f"machines, of jobs with at least {model.least_gpus} and {machine_model.least_gpus} GPUs; {PUBLISHED}. A failure is taken "
+        f"to cost {quantity(cost.start_s, 's')} of start, half of {quantity(cost.checkpoint_s, 's')} between checkpoints, and "
         f"{quantity(wait_s, 's')} in the queue, the mean of jobs with GPUs; until somebody submits it again is not in it."
     )
     return FigureTable("model", "What the model expects of other sizes", columns, tuple(rows), note)
@@ -284,9 +281,8 @@ def ratios_table(runs: JoinedRuns, model: FailureRate, cost: RestartCost, wait_s
                 )
             )
     note = (
-        f"Of runs with at least {quantity(LEAST_RUN_S, 's')} of running, all attempts together; from the first submission to "
-        "the last "
-        "end. ETTR: time that ran without what was lost. Where incidents do not say what a failure cost, it is taken as for "
+        f"Of runs with at least {quantity(LEAST_RUN_S, 's')} of running, all attempts together; from the first submission to the "
+        "last end. ETTR: time that ran without what was lost. Where incidents do not say what a failure cost, it is taken as for "
         "the model."
     )
     return FigureTable("ratios", "Effective training time ratio (ETTR) by size of run", columns, tuple(rows), note)

@@ -195,8 +195,8 @@ def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOS
     ]
     note = (
         f"Of {len(table.nodes):,} nodes; {table.unread:,} jobs with GPUs are in it nowhere, for their nodes are not said. On a "
-        "node alone "
-        "failures of one user count once a day. Which of them fail more than their work explains: nightshift report reliability."
+        "node alone failures of one user count once a day. Which of them fail more than their work explains: nightshift report "
+        "reliability."
     )
     return FigureTable("by_node", "Nodes with the most failures", columns, tuple(rows), note)
 

@@ -249,9 +249,9 @@ def waterfall_table(good: Goodput) -> FigureTable:
         for part in PARTS
     )
     note = (
-        f"The parts sum to the {good.whole_ms / MS_PER_HOUR:,.1f} GPU hours of {good.n:,} runs with GPUs, exactly. The time of "
-        "a start, "
-        "of saving and of slow steps within a run that went on is in the other parts: accounting and incidents do not show it."
+        f"The parts sum to the {good.whole_ms / MS_PER_HOUR:,.1f} GPU hours of {good.n:,} runs with GPUs, exactly. The time of a "
+        "start, of saving and of slow steps within a run that went on is in the other parts: accounting and incidents do not "
+        "show it."
     )
     return FigureTable("goodput_parts", "Where the allocated GPU hours went", columns, rows, note)
 

@@ -148,9 +148,8 @@ def _rates(runs: JoinedRuns, measured: _Measured, cost: RestartCost) -> FigureGr
 
 def _lemons(table: NodeFailures) -> FigureGroup:
     lead = (
-        "A node is called a lemon when it fails more than the same hours of jobs of the same sizes bring on the others; among "
-        "those "
-        f"called so, {share(FALSE_DISCOVERIES)} are expected to be so by accident."
+        "A node is called a lemon when it fails more than its time of jobs of each kind, size and age brings on its partition; "
+        f"among those called so, {share(FALSE_DISCOVERIES)} are expected to be so by accident."
     )
     if not table.nodes:
         return FigureGroup("lemons", "Lemon nodes", "The source does not say on which nodes jobs ran: add the column NodeList.", ())
@@ -180,8 +179,7 @@ def _lemons(table: NodeFailures) -> FigureGroup:
         for node in table.nodes[:MOST_NODES]
     ]
     note = (
-        f"{len(table.nodes):,} nodes were tested, of {table.listed_jobs:,} jobs; of {table.unread:,} no nodes are known. At "
-        "least "
+        f"{len(table.nodes):,} nodes were tested, of {table.listed_jobs:,} jobs; of {table.unread:,} no nodes are known. At least "
         f"{LEAST_FAILURES} failures. Failures with others name no node and are held against none."
     )
     return FigureGroup(
@@ -211,9 +209,8 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
         sentences.append(
             UsageRemark(
                 "goodput",
-                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive training; of {share(high - low)} "
-                "nobody "
-                "knows how much was saved.",
+                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive training; of "
+                f"{share(high - low)} nobody knows how much was saved.",
                 "note",
             )
         )

@@ -202,13 +202,11 @@ def _matched(
 ) -> tuple[dict[int, tuple[int, ...]], tuple[int, ...]]:
     """Return the incidents of each counted run, and those without any run in the source."""
     connection.execute(
-        "CREATE TEMP TABLE matched AS SELECT f.number, f.restart_job, r.row, r.end_s FROM facts f JOIN ("
-        "SELECT row, id, start_s, end_s, coalesce(restarts, row_number() OVER (PARTITION BY id ORDER BY start_s, end_s) - 1) "
-        "AS place "
-        f"FROM jobs WHERE {RAN} AND id IN (SELECT job FROM facts)) r ON r.id = f.job "
-        f"AND f.at_s BETWEEN r.start_s - {BEFORE_START_S} AND r.end_s + {AFTER_END_S} QUALIFY row_number() OVER (PARTITION BY "
-        "f.number "
-        "ORDER BY greatest(0, r.start_s - f.at_s, f.at_s - r.end_s), r.place <> f.attempt, r.start_s, r.end_s) = 1"
+        "CREATE TEMP TABLE matched AS SELECT f.number, f.restart_job, r.row, r.end_s FROM facts f JOIN (SELECT row, id, start_s, "
+        "end_s, coalesce(restarts, row_number() OVER (PARTITION BY id ORDER BY start_s, end_s) - 1) AS place FROM jobs WHERE "
+        f"{RAN} AND id IN (SELECT job FROM facts)) r ON r.id = f.job AND f.at_s BETWEEN r.start_s - {BEFORE_START_S} AND r.end_s "
+        f"+ {AFTER_END_S} QUALIFY row_number() OVER (PARTITION BY f.number ORDER BY greatest(0, r.start_s - f.at_s, f.at_s - "
+        "r.end_s), r.place <> f.attempt, r.start_s, r.end_s) = 1"
     )
     pairs = connection.execute("SELECT number, row FROM matched ORDER BY number").fetchall()
     by_place: dict[int, list[int]] = {}
