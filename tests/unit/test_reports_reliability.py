@@ -188,6 +188,23 @@ def test_the_waterfall_of_the_site_is_the_one_by_hand(tmp_path: Path) -> None:
     assert parts == pytest.approx({name: seconds / 3600 for name, seconds in gpu_s.items()})
 
 
+@pytest.mark.parametrize(("state", "hangs"), [(IncidentState.CLOSED, False), (IncidentState.ESCALATED, True)])
+def test_a_standstill_that_passed_is_not_why_a_run_ended(state: IncidentState, hangs: bool, tmp_path: Path) -> None:
+    """The incident ended 600 s after its notice, long before somebody cancelled the run; handed to a person it lasted."""
+    rows = [Row("1", 0, 90_000, "CANCELLED by 5")]
+    runs = runs_of(rows, tmp_path, [Case("1", 1000, 1300, "hang", Category.NONE, kind=EventKind.HANG, state=state)]).runs
+    assert runs.failed.tolist() == [hangs]
+    assert goodput(runs).gpu_ms["hang_unnoticed"] == (8 * 300_000 if hangs else 0)
+    assert goodput(runs).gpu_ms["hang_noticed"] == (8 * 88_700_000 if hangs else 0)
+
+
+@pytest.mark.parametrize("restart", [None, ("2", 5000.0, 10)])
+def test_a_slow_job_is_a_failure_where_it_was_started_again(restart: tuple[str, float, int] | None, tmp_path: Path) -> None:
+    case = Case("1", 1000, 1300, "slow_job", Category.NONE, kind=EventKind.SLOW_JOB, restart=restart)
+    runs = runs_of([Row("1", 0, 4000, "CANCELLED by 5")], tmp_path, facts=plain_facts([case])).runs
+    assert runs.failed.tolist() == [restart is not None]
+
+
 def test_without_a_store_nothing_is_called_productive_but_what_completed(tmp_path: Path) -> None:
     good = goodput(runs_of(SITE_ROWS, tmp_path).runs)
     assert good.gpu_ms["productive"] == 1000 * (64 * 20_000 + 8 * 3000 + 8 * 3800)

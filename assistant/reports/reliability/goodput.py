@@ -141,7 +141,7 @@ def divisions(runs: JoinedRuns, whole: npt.NDArray[np.int64]) -> dict[int, dict[
     return {
         place: _divided(runs, place, int(whole[place]), PARTS[usual[place]].key, before.get(place))
         for place in runs.incidents
-        if not completed[place] and runs.jobs.run_s[place] > 0
+        if runs.incident[place] >= 0 and not completed[place] and runs.jobs.run_s[place] > 0
     }
 
 
@@ -183,8 +183,9 @@ def _divided(runs: JoinedRuns, place: int, whole_ms: int, usual: str, before: in
 
 def _hang(runs: JoinedRuns, place: int) -> IncidentFacts | None:
     """Return the incident of the standstill in which a run ended."""
+    end_s = float(runs.jobs.end_s[place])
     facts = (runs.facts[number] for number in reversed(runs.incidents[place]))
-    return next((fact for fact in facts if fact.kind is EventKind.HANG and fact.diagnosed), None)
+    return next((fact for fact in facts if fact.kind is EventKind.HANG and fact.diagnosed and not fact.over_before(end_s)), None)
 
 
 def asked_between(waits: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> float:

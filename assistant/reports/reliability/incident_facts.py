@@ -28,6 +28,9 @@ NO_FAILURE = frozenset({"no_failure", "cancelled", "preempted", "time_limit"})
 """Reasons of runs that somebody ended on purpose."""
 
 
+SLOW = "slow_job"
+
+
 class Handling(StrEnum):
     """By whom an incident was brought to its end; the texts are those of reports."""
 
@@ -87,6 +90,8 @@ class IncidentFacts:
     summary: str
     """What logs and people wrote may be in it."""
     note: str
+    closed_s: float | None = None
+    """When nobody worked on it any more; None while somebody does."""
 
     @property
     def diagnosed(self) -> bool:
@@ -96,7 +101,13 @@ class IncidentFacts:
     @property
     def is_failure(self) -> bool:
         """Whether its reason is a failure, whatever the scheduler calls the end: a hang that was cancelled is one."""
+        if self.reason == SLOW and self.restart_job is None:
+            return False  # it went on, slowly
         return self.diagnosed and self.reason not in NO_FAILURE
+
+    def over_before(self, end_s: float) -> bool:
+        """Whether its job was seen to go on, so that it is not why the job ended later."""
+        return self.state is IncidentState.CLOSED and self.closed_s is not None and self.closed_s < end_s
 
     @property
     def began(self) -> bool:
@@ -148,6 +159,7 @@ def _facts(store: Store, incident: Incident, approvals: Mapping[int, Sequence[Ap
         blamed=tuple(dict.fromkeys((*(diagnosis.faulty_nodes if diagnosis is not None else ()), *blamed))),
         summary=diagnosis.summary if diagnosis is not None else "",
         note=incident.note,
+        closed_s=incident.closed.timestamp() if incident.closed is not None else None,
     )
 
 

@@ -107,9 +107,10 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
         _link_by_store(connection, places, links)
     incident = np.full(jobs.count, -1, dtype=np.int64)
     for place, numbers in incidents.items():
-        diagnosed = [number for number in numbers if facts and facts[number].diagnosed]
+        at_end = [number for number in numbers if facts and not facts[number].over_before(float(jobs.end_s[place]))]
+        diagnosed = [number for number in at_end if facts and facts[number].diagnosed]
         failures = [number for number in diagnosed if facts and facts[number].is_failure]
-        incident[place] = (failures or diagnosed or numbers)[-1]
+        incident[place] = (failures or diagnosed or at_end or [-1])[-1]
     failed, reason, categories = _reasons(jobs, facts, incident)
     next_place = places.of(links.next_row)
     # jobs stand in order of their ends: a link back, between runs of a moment, would make a circle
