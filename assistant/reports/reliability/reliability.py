@@ -206,14 +206,13 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
     productive = good.gpu_ms["productive"]
     if good.whole_ms:
         low, high = productive / good.whole_ms, (productive + open_ms) / good.whole_ms
-        sentences.append(
-            UsageRemark(
-                "goodput",
-                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive training; of "
-                f"{share(high - low)} nobody knows how much was saved.",
-                "note",
+        text = f"{share(low)} of the allocated GPU time was productive."
+        if open_ms:
+            text = (
+                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive; of {share(high - low)} nobody knows how "
+                "much was saved."
             )
-        )
+        sentences.append(UsageRemark("goodput", text, "note"))
     names = [node.name for node in read.nodes.lemons]
     if names:
         text = f"{len(names)} of {len(read.nodes.nodes):,} nodes fail more than their work explains: {', '.join(names[:8])}."
