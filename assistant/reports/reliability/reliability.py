@@ -209,8 +209,8 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
         text = f"{share(low)} of the allocated GPU time was productive."
         if open_ms:
             text = (
-                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive; of {share(high - low)} nobody knows "
-                "how much was saved."
+                f"Between {share(low)} and {share(high)} of the allocated GPU time was productive; of {share(high - low)} nobody "
+                "knows how much was saved."
             )
         sentences.append(UsageRemark("goodput", text, "note"))
     names = [node.name for node in read.nodes.lemons]
