@@ -43,7 +43,9 @@ COMMANDS = {
     "backtest": CommandEntry(
         f"{_PACKAGE}.measure.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK
     ),
-    "report": CommandEntry(f"{_PACKAGE}.report:report_app", "Report where the GPU hours went, from accounting alone.", _LOOK),
+    "report": CommandEntry(
+        f"{_PACKAGE}.report:report_app", "Report where the GPU hours went, from accounting and incidents.", _LOOK
+    ),
     "memory": CommandEntry(f"{_PACKAGE}.memory:memory_app", "Plan how a run fits into the memory of its GPUs.", _LOOK),
     "evaluate": CommandEntry(
         f"{_PACKAGE}.measure.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT

@@ -1,34 +1,38 @@
-"""`nightshift report`: where the GPU hours went, from accounting alone. Changes nothing but the files that it is asked to write."""
+"""`nightshift report`: where the GPU hours went, and why. Changes nothing but the files that it is asked to write."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, Json, app, examples, invocation_of
-from assistant.cli.output import now, print_json, since
-from assistant.errors import InputError, UsageError
+from assistant.cli.context import Json, app, examples, invocation_of
+from assistant.cli.report_request import (
+    Anonymise,
+    Columns,
+    Csv,
+    Html,
+    Name,
+    NoStore,
+    ReportOptions,
+    Since,
+    Source,
+    Types,
+    Until,
+    Zone,
+    incidents_of_store,
+    report_source,
+    show,
+)
 
-if TYPE_CHECKING:
-    from assistant.reports.figures import UsageReport
-    from assistant.reports.intake import TimeRange
-    from assistant.reports.reading import ReadJobs, ReadRequest
-
-report_app = app(help="Report where the GPU hours went, from accounting alone.", no_args_is_help=True)
-
-DEFAULT_LENGTH = timedelta(days=30)
-SLICE_TIMEOUT_S = 300.0
-"""For a day of a large cluster."""
+report_app = app(help="Report where the GPU hours went, from accounting and incidents.", no_args_is_help=True)
 
 
 @report_app.callback()
 def report() -> None:
-    """Report where the GPU hours went, from accounting alone."""
+    """Report where the GPU hours went, from accounting and incidents."""
 
 
 @report_app.command(
@@ -36,7 +40,7 @@ def report() -> None:
     epilog=examples(
         "nightshift report cluster --since 30d --html june.html",
         "SLURM_TIME_FORMAT=%s sacct --parsable2 --duplicates --allusers --allocations --starttime 2026-06-01 --format="
-        "JobID,JobName,User,Account,Partition,State,ExitCode,Submit,Start,End,NNodes,NCPUS,AllocTRES > sacct.txt",
+        "JobID,JobName,User,Account,Partition,State,ExitCode,Submit,Start,End,NNodes,NCPUS,AllocTRES,NodeList > sacct.txt",
         "nightshift report cluster sacct.txt.gz --html june.html --csv june/",
         "nightshift report cluster trace_seren.csv --zone Asia/Shanghai --json | jq .headline",
         "zcat trace.csv.gz | nightshift report cluster - --columns map.toml --anonymise",
@@ -44,26 +48,16 @@ def report() -> None:
 )
 def cluster(
     context: typer.Context,
-    source: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Output of sacct --parsable2, or a trace in CSV; plain or gzip, - for stdin.")
-    ] = "",
-    columns: Annotated[
-        Path | None, typer.Option("--columns", metavar="MAP", help="TOML that says which column of a CSV holds what.")
-    ] = None,
-    types: Annotated[
-        Path | None, typer.Option("--types", metavar="RULES", help="TOML with rules for kinds of work, instead of the site's.")
-    ] = None,
-    begin: Annotated[str, typer.Option("--since", metavar="WHEN", help="Jobs that ended from then on: 30d, 2026-10-01.")] = "",
-    until: Annotated[str, typer.Option("--until", metavar="WHEN", help="Jobs that ended before then.")] = "",
-    zone: Annotated[
-        str, typer.Option("--zone", metavar="NAME", help="Zone of hours and days, and of times without one: Europe/Berlin.")
-    ] = "",
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="What the cluster is called in the title.")] = "",
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page with plots, for any browser.")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="Write a CSV file for each figure.")] = None,
-    anonymise: Annotated[
-        bool, typer.Option("--anonymise", help="Show no name of a user, account, partition, job, file or cluster.")
-    ] = False,
+    source: Source = "",
+    columns: Columns = None,
+    types: Types = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    name: Name = "",
+    html: Html = None,
+    csv: Csv = None,
+    anonymise: Anonymise = False,
     as_json: Json = False,
 ) -> None:
     """Report what a cluster's work was, beside five published clusters.
@@ -72,113 +66,193 @@ def cluster(
     and its interval, and in words what is unusual. Without FILE the accounting of the Slurm here is asked, day by day; days that
     are over are kept, so that the next report asks for new ones only. What was left out, and why, is part of every report.
     """
-    from assistant.reports.intake import TimeRange
-    from assistant.reports.reading import ReadRequest, read_source
-    from assistant.reports.workload_types import type_rules
-
-    invocation = invocation_of(context)
-    place = _zone(zone)
-    moment = now()
-    first = _moment("--since", begin, moment)
-    if not source and first is None:
-        first = moment - DEFAULT_LENGTH
-    period = TimeRange(first, _moment("--until", until, moment))
-    request = ReadRequest(source or "this cluster", type_rules(invocation.site, types), place, moment, period, columns, anonymise)
-    slices = None if source else _slices(invocation, period, moment)
-    read = read_source(request, slices=slices, progress=lambda text: _progress(invocation, text))
-    usage_report = _cluster_report(invocation, request, read, name)
-    if as_json:
-        from assistant.reports.exports import as_object
-
-        print_json(as_object(usage_report))
-    elif html is None and csv is None:
-        from assistant.cli.report_text import show_report
-
-        show_report(usage_report)
-    _write(invocation, usage_report, html, csv)
-
-
-def _cluster_report(invocation: Invocation, request: ReadRequest, read: ReadJobs, name: str) -> UsageReport:
-    from assistant.reports.cluster import ReportFrame, cluster_report
+    from assistant.reports.cluster import cluster_report
+    from assistant.reports.reading import read_source
     from assistant.reports.references import reference_clusters
 
-    title = "Where the GPU hours went" + (f": {name}" if name and not request.anonymous else "")
-    facts = [("source", read.form if request.anonymous else f"{request.source} ({read.form})")]
-    limits = [
-        f"{word} {at.astimezone():%Y-%m-%d %H:%M}"
-        for word, at in (("from", request.period.since), ("until", request.period.until))
-        if at
-    ]
-    if limits:
-        facts.append(("ended", " ".join(limits)))
-    frame = ReportFrame(title, request.zone, facts, read.left_out)
-    return cluster_report(read.jobs, reference_clusters(invocation.site), frame)
+    invocation = invocation_of(context)
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
+    read = read_source(how.request, slices=how.slices, progress=how.progress)
+    frame = how.frame("Where the GPU hours went", read.form, read.left_out)
+    show(invocation, cluster_report(read.jobs, reference_clusters(invocation.site), frame), html=html, csv=csv, as_json=as_json)
 
 
-def _slices(invocation: Invocation, period: TimeRange, moment: datetime) -> Iterator[str]:
-    """Return the accounting of the Slurm here, day by day."""
-    from assistant.private_files import close_state_folder
-    from assistant.reports.sacct_live import LiveAccounting
-    from assistant.schedulers.slurm_run import SlurmCommands
+@report_app.command(
+    "failures",
+    epilog=examples(
+        "nightshift report failures --since 30d --html failures.html",
+        "nightshift report failures sacct.txt.gz --csv failures/",
+        "nightshift report failures other_cluster.txt --no-store --json | jq .figures.by_reason.rows",
+    ),
+)
+def failures(
+    context: typer.Context,
+    source: Source = "",
+    columns: Columns = None,
+    types: Types = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    name: Name = "",
+    html: Html = None,
+    csv: Csv = None,
+    anonymise: Anonymise = False,
+    no_store: NoStore = False,
+    as_json: Json = False,
+) -> None:
+    """Report why jobs failed, what it cost, and how fast they came back: the paper's Table 3 for this site.
 
-    settings = invocation.settings
-    close_state_folder(settings.state_folder, settings.store)
-    slurm = settings.slurm
-    commands = SlurmCommands(folder=slurm.folder, conf=slurm.conf, timeout_s=max(slurm.timeout_s, SLICE_TIMEOUT_S))
-    accounting = LiveAccounting(commands, settings.state_folder / "accounting")
-    since = period.since or moment - DEFAULT_LENGTH
-    return accounting.slices(since, period.until or moment, moment, lambda text: _progress(invocation, text))
+    Failures, GPU hours, demand, time to failure and to restart by reason, node, user and partition, ordered by GPU time. Reasons
+    are those of the store's incidents, joined by job and attempt; failures without one are counted as not diagnosed. Without a
+    store the final states of the accounting stand in their place.
+    """
+    from assistant.reports.reliability.failures import failures_report
+    from assistant.reports.reliability.reading import read_failures
 
-
-def _progress(invocation: Invocation, text: str) -> None:
-    if sys.stderr.isatty():
-        invocation.say(f"nightshift: {text}")
-
-
-def _zone(name: str) -> str:
-    """Return the name of a zone that is known; of this machine's where none is given."""
-    from zoneinfo import ZoneInfo
-
-    zone_name = name or _own_zone()
-    try:
-        ZoneInfo(zone_name)
-    except (ValueError, OSError, KeyError) as error:
-        raise UsageError(f"--zone {zone_name!r}: no such zone; wanted a name such as Europe/Berlin or UTC") from error
-    return zone_name
-
-
-def _own_zone() -> str:
-    """Return the zone of this machine by its name, UTC where it has none."""
-    import os
-
-    environment_zone = os.environ.get("TZ", "").lstrip(":")
-    if environment_zone:
-        return environment_zone
-    target = os.path.realpath("/etc/localtime")
-    _, separator, zone = target.partition("zoneinfo/")
-    return zone if separator else "UTC"
+    invocation = invocation_of(context)
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
+    facts = incidents_of_store(invocation, without=no_store)
+    read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
+    frame = how.frame("Why jobs failed, and what it cost", read.form, read.left_out)
+    show(invocation, failures_report(read, frame, with_names=not anonymise), html=html, csv=csv, as_json=as_json)
 
 
-def _moment(option: str, text: str, at: datetime) -> datetime | None:
-    try:
-        return since(text, at) if text else None
-    except UsageError as error:
-        raise UsageError(str(error).replace("--since", option, 1)) from error
+@report_app.command(
+    "reliability",
+    epilog=examples(
+        "nightshift report reliability --since 90d --html reliability.html",
+        "nightshift report reliability sacct.txt.gz --checkpoint-min 30 --start-min 10",
+        "nightshift report reliability sacct.txt.gz --json | jq .figures.lemon_nodes.rows",
+    ),
+)
+def reliability(
+    context: typer.Context,
+    source: Source = "",
+    columns: Columns = None,
+    types: Types = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    name: Name = "",
+    start_min: Annotated[
+        float, typer.Option("--start-min", min=0, max=10_000, metavar="MINUTES", help="From a start to the first new step.")
+    ] = 5.0,
+    checkpoint_min: Annotated[
+        float, typer.Option("--checkpoint-min", min=0, max=100_000, metavar="MINUTES", help="Between two checkpoints.")
+    ] = 60.0,
+    html: Html = None,
+    csv: Csv = None,
+    anonymise: Anonymise = False,
+    no_store: NoStore = False,
+    as_json: Json = False,
+) -> None:
+    """Report how much of the GPU time was productive, how long jobs run between failures, and which nodes fail too often.
+
+    Goodput as a waterfall whose parts sum to all allocated GPU hours, with what is not known as a part of its own; time to failure
+    and effective training time ratio by size of job with exact intervals, and what the model of Meta's study expects of larger
+    jobs; lemon nodes; the share of incidents that needed no person. Where no incident says what a failure cost, it is taken from
+    --start-min and --checkpoint-min.
+    """
+    from assistant.reports.reliability.failure_rates import RestartCost
+    from assistant.reports.reliability.reading import read_failures
+    from assistant.reports.reliability.reliability import reliability_report
+
+    invocation = invocation_of(context)
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
+    facts = incidents_of_store(invocation, without=no_store)
+    read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
+    frame = how.frame("How reliably jobs ran", read.form, read.left_out)
+    cost = RestartCost(start_min * 60, checkpoint_min * 60)
+    usage_report = reliability_report(read, frame, cost, how.request.period)
+    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
 
 
-def _write(invocation: Invocation, usage_report: UsageReport, html: Path | None, folder: Path | None) -> None:
-    try:
-        if html is not None:
-            from assistant.reports.page import page
+@report_app.command(
+    "job",
+    epilog=examples(
+        "nightshift report job 4821",
+        "nightshift report job 4821 sacct.txt.gz --html 4821.html",
+        "nightshift report job 4821_3 --since 90d --json | jq .figures.attempts.rows",
+    ),
+)
+def job_life(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="ID", help="Id of a job, of any attempt of its run.")],
+    source: Source = "",
+    columns: Columns = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    html: Html = None,
+    csv: Csv = None,
+    no_store: NoStore = False,
+    as_json: Json = False,
+) -> None:
+    """Report the life of one run over all its attempts: ends, causes, nodes, steps lost, and what it cost in GPU hours.
 
-            html.write_text(page(usage_report), encoding="utf-8")
-            invocation.say(f"nightshift: wrote {html}")
-        if folder is not None:
-            from assistant.reports.exports import csv_files
+    Attempts are joined by the restarts that the store knows of, by a job's own id, and by user, name and GPUs.
+    """
+    from assistant.reports.reliability.job_life import life_report, read_life
 
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, text in csv_files(usage_report):
-                (folder / file).write_text(text, encoding="utf-8")
-            invocation.say(f"nightshift: wrote {folder}")
-    except OSError as error:
-        raise InputError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    invocation = invocation_of(context)
+    how = report_source(invocation, ReportOptions(source, columns, None, begin, until, zone))
+    facts = incidents_of_store(invocation, without=no_store)
+    life = read_life(how.request, job, facts, slices=how.slices, progress=how.progress)
+    usage_report = life_report(life, how.frame(f"The life of job {job}", life.form, life.left_out))
+    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
+
+
+@report_app.command(
+    "cost",
+    epilog=examples(
+        "nightshift report cost --since 30d --price 2.10",
+        "nightshift report cost sacct.txt.gz --prices prices.toml --html cost.html",
+    ),
+)
+def cost(
+    context: typer.Context,
+    source: Source = "",
+    price: Annotated[
+        float | None, typer.Option("--price", min=0, metavar="NUMBER", help="What a GPU hour costs where no other price is said.")
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="TOML: currency, gpu_hour, and prices by [account], [partition]."),
+    ] = None,
+    currency: Annotated[str, typer.Option("--currency", metavar="WORD", help="Of --price: EUR, USD.")] = "",
+    columns: Columns = None,
+    types: Types = None,
+    begin: Since = "",
+    until: Until = "",
+    zone: Zone = "",
+    name: Name = "",
+    html: Html = None,
+    csv: Csv = None,
+    no_store: NoStore = False,
+    as_json: Json = False,
+) -> None:
+    """Report what the GPU hours of each account, user, partition and type cost, and how much of that was lost.
+
+    The price of a job is that of its account, else of its partition, else the common one. Jobs without a price are counted and
+    named. It has no --anonymise: a bill is about names.
+    """
+    from dataclasses import replace
+
+    from assistant.errors import UsageError
+    from assistant.reports.reliability.cost import Prices, cost_report, is_currency, read_prices
+    from assistant.reports.reliability.reading import read_failures
+
+    if price is None and prices is None:
+        raise UsageError("nothing says what a GPU hour costs; give --price 2.10, or --prices FILE (docs/failure_reports.md)")
+    if price is not None and not math.isfinite(price):
+        raise UsageError(f"--price {price}: wanted a number such as 2.10")
+    if currency and not is_currency(currency):
+        raise UsageError(f"--currency {currency[:40]!r}: wanted capital letters such as EUR")
+    listed = read_prices(prices) if prices is not None else Prices()
+    listed = replace(listed, gpu_hour=listed.gpu_hour if price is None else price, currency=currency or listed.currency)
+    invocation = invocation_of(context)
+    how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name))
+    facts = incidents_of_store(invocation, without=no_store)
+    read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
+    frame = how.frame("What the GPU hours cost", read.form, read.left_out)
+    show(invocation, cost_report(read, frame, listed), html=html, csv=csv, as_json=as_json)

@@ -12,8 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from assistant.display import line
-from assistant.reports.figures import Cell, CurvePlot, FigureTable, HeatPlot, IntervalValue, Plot, SharePlot, StackPlot, UsageReport
-from assistant.reports.wording import amount, between, cell_text, quantity, share
+from assistant.reports.figures import (
+    Cell,
+    CurvePlot,
+    FigureTable,
+    HeatPlot,
+    IntervalValue,
+    Plot,
+    RangePlot,
+    SharePlot,
+    StackPlot,
+    UsageReport,
+    WaterfallPlot,
+)
+from assistant.reports.wording import amount, between, cell_text, quantity, share, with_unit
 
 WITHOUT_TERMINAL = 132
 BAR = 40
@@ -99,6 +111,10 @@ def _plot(plot: Plot) -> Iterator[str]:
         yield from _heat(plot)
     elif isinstance(plot, StackPlot):
         yield from _stacks(plot)
+    elif isinstance(plot, WaterfallPlot):
+        yield from _waterfall(plot)
+    elif isinstance(plot, RangePlot):
+        yield plot.about
     else:
         yield from _curves(plot)
 
@@ -152,3 +168,18 @@ def _heat(plot: HeatPlot) -> Iterator[str]:
     yield f"    {''.join(f'{hour:<6}' for hour in range(0, 24, 3))} (highest: {amount(high)} {plot.unit})"
     for name, values in zip(plot.rows, plot.values, strict=True):
         yield f"{name} {''.join(2 * _levels([value or 0.0], high) for value in values)}"
+
+
+def _waterfall(plot: WaterfallPlot) -> Iterator[str]:
+    """Show each part as a bar that begins where the one before ended."""
+    wide = max((len(bar.name) for bar in plot.bars), default=0)
+    begin = 0.0
+    for bar in plot.bars:
+        part = bar.value / plot.whole if plot.whole > 0 else 0.0
+        is_whole = bar.kind == "own"
+        from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
+        first, last = round(max(from_left, 0.0) * BAR), round(min(from_left + part, 1.0) * BAR)
+        drawn = f"{' ' * first}{'█' * (last - first)}"
+        begin += 0.0 if is_whole else part
+        label = "" if is_whole else f", {share(part)}"
+        yield f"{bar.name:{wide}} {drawn:{BAR}} {with_unit(bar.value, plot.unit)}{label}"

@@ -5,7 +5,7 @@ rows travel, led by `reading`: `sources` opens a file and knows its form; `sacct
 the forms into one table; `intake` judges each row and makes the table of jobs; `workload_types` tells the kind of their work;
 `anonymous` takes names out; `job_arrays` holds the jobs for counting. `cluster` makes the report, with `cluster_groups` (its tables
 and plots), `calendar` (weeks and hours of a zone), `references` (five published clusters) and `remarks` (what is unusual). `plots`
-draws SVG, `page` writes HTML, `exports` JSON and CSV.
+draws SVG, `page` writes HTML, `exports` JSON and CSV. `reliability` has the reports of failures.
 
 Nothing but the commands imports this folder, and DuckDB (an extra) only when a report is made.
 """

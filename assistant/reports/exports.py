@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from assistant.display import csv_cell, file_stem
-from assistant.reports.figures import Cell, CurvePlot, Figure, FigureTable, HeatPlot, IntervalValue, SharePlot, UsageReport
+from assistant.reports.figures import (
+    Cell,
+    CurvePlot,
+    Figure,
+    FigureTable,
+    HeatPlot,
+    IntervalValue,
+    RangePlot,
+    SharePlot,
+    UsageReport,
+    WaterfallPlot,
+)
 
 Rows = list[list[object]]
 
@@ -43,8 +55,14 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 def _value(cell: Cell) -> Any:
     if isinstance(cell, IntervalValue):
-        return {"value": cell.value, "low": cell.low, "high": cell.high, "n": cell.n, "small": cell.small}
-    return cell
+        value, low, high = (_finite(number) for number in cell[:3])
+        return {"value": value, "low": low, "high": high, "n": cell.n, "small": cell.small}
+    return _finite(cell)
+
+
+def _finite(cell: Any) -> Any:
+    """Return a number as JSON and spreadsheets have it: nothing in place of what has no end or is not known."""
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def rows_of(figure: Figure) -> Rows:
@@ -54,6 +72,12 @@ def rows_of(figure: Figure) -> Rows:
     if isinstance(figure, CurvePlot):
         body = [[curve.name, curve.n, x, y] for curve in figure.curves for x, y in zip(curve.xs, curve.ys, strict=True)]
         return [["name", "n", figure.x_unit, figure.y_unit], *body]
+    if isinstance(figure, WaterfallPlot):
+        return [["name", "kind", figure.unit], *([bar.name, bar.kind, bar.value] for bar in figure.bars)]
+    if isinstance(figure, RangePlot):
+        head: list[object] = ["name", figure.x_unit, figure.y_unit, "low", "high", "n"]
+        measured = [[point.name, point.x, *map(_finite, point[2:5]), point.n] for point in figure.points]
+        return [head, *measured, *(["model", point.x, *map(_finite, point[1:]), None] for point in figure.model)]
     rows: Rows
     if isinstance(figure, SharePlot):
         rows = [["name", "about", *figure.names]]
@@ -77,9 +101,9 @@ def _table_rows(table: FigureTable) -> Rows:
         cells: list[object] = []
         for cell, has_interval in zip(row, measured, strict=True):
             if isinstance(cell, IntervalValue):
-                cells += [cell.value, cell.low, cell.high, cell.n]
+                cells += [*map(_finite, cell[:3]), cell.n]
             else:
-                cells += [cell, None, None, None] if has_interval else [cell]
+                cells += [_finite(cell), None, None, None] if has_interval else [_finite(cell)]
         rows.append(cells)
     return rows
 

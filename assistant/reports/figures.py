@@ -134,7 +134,66 @@ class HeatPlot:
     about: str
 
 
-Plot = CurvePlot | SharePlot | StackPlot | HeatPlot
+class BarPart(NamedTuple):
+    """One bar of a waterfall."""
+
+    name: str
+    value: float
+    kind: str
+    """`ok`, `mid`, `bad`, `none` (not known) or `own` (the whole): its colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallPlot:
+    """Parts of a whole, each beginning where the one before ended."""
+
+    key: str
+    title: str
+    unit: str
+    bars: tuple[BarPart, ...]
+    whole: float
+    falling: bool
+    """Whether the parts are taken off the whole from its end, until the last one is what is left; else they add up from 0."""
+    about: str
+
+
+class RangePoint(NamedTuple):
+    """A measured number with its interval."""
+
+    name: str
+    x: float
+    y: float
+    """Infinite where only its lower end is known."""
+    low: float
+    high: float
+    n: int
+
+
+class ModelPoint(NamedTuple):
+    """A number of a model with its interval."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlot:
+    """Measured numbers with their intervals, beside a model's line with its band; both axes are logarithmic."""
+
+    key: str
+    title: str
+    x_title: str
+    x_unit: str
+    y_title: str
+    y_unit: str
+    points: tuple[RangePoint, ...]
+    model: tuple[ModelPoint, ...]
+    about: str
+
+
+Plot = CurvePlot | SharePlot | StackPlot | HeatPlot | WaterfallPlot | RangePlot
 Figure = FigureTable | Plot
 
 
@@ -163,7 +222,7 @@ class UsageReport:
     """A whole report."""
 
     kind: str
-    """`cluster`."""
+    """`cluster`, `failures`, `reliability` or `job`."""
     title: str
     facts: tuple[tuple[str, str], ...]
     """Source, period, zone, version, as names and values."""

@@ -21,9 +21,9 @@ from assistant.schedulers.slurm_text import attempt_state_text, gpus_of, job_sta
 if TYPE_CHECKING:
     import duckdb
 
-TEXTS = ("id", "user", "account", "partition", "name", "type", "state", "exit", "tres")
+TEXTS = ("id", "user", "account", "partition", "name", "type", "state", "exit", "tres", "node_list")
 TIMES = ("submit", "start", "end")
-NUMBERS = ("nodes", "gpus", "cpus", "run_s", "queue_s", "gpu_s")
+NUMBERS = ("nodes", "gpus", "cpus", "run_s", "queue_s", "gpu_s", "restarts")
 RAW_COLUMNS = (*TEXTS, *TIMES, *NUMBERS)
 """What a source may say of a job."""
 OLDEST_S = 631152000.0

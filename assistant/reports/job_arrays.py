@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from assistant.reports.statistics import Codes, Mask, Values, weighted_sums
 
@@ -52,6 +53,8 @@ class JobArrays:
     gpus: Values
     gpu_s: Values
     """GPU seconds; NaN where the GPUs are not known."""
+    row: npt.NDArray[np.int64]
+    """Number of its row in the source, by which more facts are joined."""
     by: dict[str, Dimension]
     """`type`, `size`, `outcome`, `state`, `user`, `account`, `partition`; each in order of GPU time, but `size` and `outcome`."""
 
@@ -83,13 +86,14 @@ def job_arrays(connection: duckdb.DuckDBPyConnection) -> JobArrays:
     numbers = ("submit_s", "start_s", "end_s", "run_s", "queue_s", "gpus", "gpu_s")
     fetched = connection.execute(
         f"SELECT {', '.join(f'c.{name}::DOUBLE AS {name}' for name in numbers)}, {codes}, "
-        f"(CASE c.outcome {outcomes} END)::INTEGER AS outcome_code FROM counted c {joins} ORDER BY c.end_s, c.id, c.start_s"
+        f"(CASE c.outcome {outcomes} END)::INTEGER AS outcome_code, c.row::BIGINT AS row "
+        f"FROM counted c {joins} ORDER BY c.end_s, c.id, c.start_s"
     ).fetchnumpy()
     arrays = {name: np.ma.filled(fetched[name].astype(np.float64), np.nan) for name in numbers}
     by = {key: Dimension(names[key], np.ma.filled(fetched[f"{key}_code"], -1).astype(np.int32)) for key in texts}
     by["outcome"] = Dimension(OUTCOME_NAMES, np.ma.filled(fetched["outcome_code"], -1).astype(np.int32))
     by["size"] = Dimension(tuple(name for name, _, _ in SIZES), size_codes(arrays["gpus"]))
-    return JobArrays(**arrays, by=by)
+    return JobArrays(**arrays, row=np.ma.filled(fetched["row"], -1).astype(np.int64), by=by)
 
 
 def size_codes(gpus: Values) -> Codes:

@@ -12,8 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from assistant.display import html_text, shorten
-from assistant.reports.figures import CurvePlot, HeatPlot, Plot, PlotCurve, SharePlot, StackPlot
-from assistant.reports.wording import amount, quantity, share
+from assistant.reports.figures import (
+    CurvePlot,
+    HeatPlot,
+    ModelPoint,
+    Plot,
+    PlotCurve,
+    RangePlot,
+    SharePlot,
+    StackPlot,
+    WaterfallPlot,
+)
+from assistant.reports.wording import amount, quantity, share, with_unit
 
 WIDTH = 360.0
 LETTER = 5.3
@@ -33,6 +43,10 @@ def svg(plot: Plot) -> str:
         body = _curve_plot(plot)
     elif isinstance(plot, StackPlot):
         body = _stacks(plot)
+    elif isinstance(plot, WaterfallPlot):
+        body = _waterfall(plot)
+    elif isinstance(plot, RangePlot):
+        body = _ranges(plot)
     else:
         body = _heat(plot)
     name = html_text(plot.key)
@@ -267,3 +281,82 @@ def _heat(plot: HeatPlot) -> _Drawing:
         marks.append(_rect(x, bottom + 7, 9, 9, "f0", opacity=0.06 + 0.94 * (value / high if high else 0)))
         marks.append(_text(x + 13, bottom + 15, f"{amount(value)}{' ' + plot.unit if place == 2 else ''}", kind="tick"))
     return _Drawing(marks, bottom + 22)
+
+
+def _waterfall(plot: WaterfallPlot) -> _Drawing:
+    """Return a bar for each part, its name and number above it; each begins where the one before ended."""
+    marks, y, begin = [], 0.0, 0.0
+    for bar in plot.bars:
+        part = bar.value / plot.whole if plot.whole > 0 else 0.0
+        is_whole = bar.kind == "own"
+        from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
+        number = with_unit(bar.value, plot.unit)
+        label = number if is_whole else f"{number}, {share(part)}"
+        name = shorten(bar.name, int((WIDTH - _wide(label) - 8) / LETTER))
+        marks += [_text(0, y + 10, name, kind="own" if is_whole else ""), _text(WIDTH, y + 10, label, kind="tick", anchor="end")]
+        marks.append(f'<path d="M0 {y + 22:.1f}h{WIDTH:g}" class="grid"/>')
+        kind = "f0" if is_whole else f"f-{bar.kind}"
+        width = max(part * WIDTH, 0.6 if bar.value > 0 else 0.0)
+        x = min(max(from_left, 0.0) * WIDTH, WIDTH - width)
+        marks.append(_rect(x, y + 15, width, 13, kind, about=f"{bar.name}: {label}"))
+        begin += 0.0 if is_whole else part
+        y += 34
+    return _Drawing(marks or [_text(0, 14, plot.about)], max(y, 24.0))
+
+
+def _ranges(plot: RangePlot) -> _Drawing:
+    margin, top, width, height = 44.0, 16.0, WIDTH - 54.0, 190.0
+    bottom = top + height
+    numbers = [value for point in plot.points for value in (point.y, point.low, point.high)]
+    numbers += [value for point in plot.model for value in (point.y, point.low, point.high)]
+    ys = [value for value in numbers if 0 < value < math.inf]
+    xs = [point.x for point in plot.points] + [point.x for point in plot.model]
+    if not ys or not xs:
+        return _Drawing([_text(0, 14, plot.about)], 24)
+    across, up = _Axis(min(xs) / 1.3, max(xs) * 1.3), _Axis(min(ys) / 1.3, max(ys) * 1.3)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return across.place(x, margin, width), bottom - up.place(min(y, up.high), 0.0, height)
+
+    marks = []
+    for value, label in _ticks(up, plot.y_unit):
+        y = at(xs[0], value)[1]
+        marks += [
+            f'<path d="M{margin:g} {y:.1f}h{width:g}" class="grid"/>',
+            _text(margin - 4, y + 3.5, label, kind="tick", anchor="end"),
+        ]
+    for value, label in _ticks(across, plot.x_unit):
+        x = at(value, ys[0])[0]
+        marks += [
+            f'<path d="M{x:.1f} {top:g}V{bottom:g}" class="grid"/>',
+            _text(x, bottom + 12, label, kind="tick", anchor="middle"),
+        ]
+    if plot.model:
+        marks += _model_band(plot.model, at)
+    for point in plot.points:
+        x, low = at(point.x, point.low)
+        high = at(point.x, point.high)[1] if point.high < math.inf else top
+        about = html_text(f"{point.name}: {quantity(point.y, plot.y_unit)}, n = {point.n:,}")
+        marks.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" class="line s1"><title>{about}</title></path>')
+        if point.y < math.inf:
+            marks.append(
+                f'<circle cx="{x:.1f}" cy="{at(point.x, point.y)[1]:.1f}" r="3" class="f1"><title>{about}</title></circle>'
+            )
+    marks += [
+        _text(margin, top - 5, plot.y_title, kind="tick"),
+        _text(margin + width, bottom + 24, plot.x_title, kind="tick", anchor="end"),
+        _rect(margin, bottom + 17, 9, 9, "f1"),
+        _text(margin + 13, bottom + 25, "measured"),
+        _rect(margin + 80, bottom + 17, 9, 9, "f0"),
+        _text(margin + 93, bottom + 25, "model"),
+    ]
+    return _Drawing(marks, bottom + 30)
+
+
+def _model_band(model: Sequence[ModelPoint], at: Callable[[float, float], tuple[float, float]]) -> list[str]:
+    def path(points: Sequence[tuple[float, float]]) -> str:
+        return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+    edge = [*(at(point.x, point.high) for point in model), *(at(point.x, point.low) for point in reversed(model))]
+    line = path([at(point.x, point.y) for point in model])
+    return [f'<path d="{path(edge)}Z" class="f0" fill-opacity="0.16"/>', f'<path d="{line}" class="line s0"/>']

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -52,6 +53,16 @@ class ReadJobs:
     """What kind of source it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedJobs:
+    """The judged jobs of a source in their database, which lives as long as the block that opened it."""
+
+    connection: duckdb.DuckDBPyConnection
+    """Has the tables `jobs` and `counted`."""
+    left_out: FigureTable
+    form: str
+
+
 def read_source(
     request: ReadRequest,
     *,
@@ -59,7 +70,21 @@ def read_source(
     progress: Callable[[str], None] = lambda text: None,
     folder: Path | None = None,
 ) -> ReadJobs:
-    """Read a source to its end.
+    """Read a source to its end; arguments and errors are those of `opened_jobs`."""
+    with opened_jobs(request, slices=slices, progress=progress, folder=folder) as opened:
+        jobs = job_arrays(opened.connection)
+    return ReadJobs(without_names(jobs) if request.anonymous else jobs, opened.left_out, opened.form)
+
+
+@contextmanager
+def opened_jobs(
+    request: ReadRequest,
+    *,
+    slices: Iterable[str] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    folder: Path | None = None,
+) -> Iterator[OpenedJobs]:
+    """Read a source to its end, and hold its jobs open for more questions.
 
     Args:
         request: What.
@@ -86,15 +111,13 @@ def read_source(
             progress(f"reading {request.source}")
             form, dialect = _fill(connection, request, slices, work)
             make_jobs(connection, dialect, request.rules, now=request.now, period=request.period, progress=progress)
-            left_out = left_out_table(connection, with_ids=not request.anonymous)
-            jobs = job_arrays(connection)
+            yield OpenedJobs(connection, left_out_table(connection, with_ids=not request.anonymous), form)
         except duckdb.InterruptException as error:
             raise KeyboardInterrupt from error
         except duckdb.Error as error:
             raise InputError(f"{request.source}: cannot be read: {str(error).splitlines()[0]}") from error
         finally:
             connection.close()
-    return ReadJobs(without_names(jobs) if request.anonymous else jobs, left_out, form)
 
 
 def _fill(

@@ -23,7 +23,7 @@ from assistant.schedulers.slurm_text import Marks, accounting_records
 
 COLUMNS = (
     *("JobIDRaw", "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End", "NCPUS", "AllocTRES"),
-    *("ElapsedRaw", "JobName", "NNodes"),
+    *("ElapsedRaw", "NodeList", "JobName", "NNodes"),
 )
 """The last one, and the first, never hold a newline."""
 ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"

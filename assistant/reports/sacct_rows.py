@@ -32,6 +32,8 @@ SOURCES = {
     "state": ("state",),
     "exit": ("exitcode",),
     "run_s": ("elapsedraw",),
+    "node_list": ("nodelist",),
+    "restarts": ("restarts",),
 }
 """Column of ours, and those of sacct that say it, in order of trust."""
 NEEDED = ("state", "start", "end")

@@ -37,7 +37,7 @@ _PACKED = {
 }
 SACCT_COMMAND = (
     "ask for it with: SLURM_TIME_FORMAT=%s sacct --parsable2 --duplicates --allusers --allocations --starttime YYYY-MM-DD "
-    "--format=JobID,JobName,User,Account,Partition,State,ExitCode,Submit,Start,End,NNodes,NCPUS,AllocTRES"
+    "--format=JobID,JobName,User,Account,Partition,State,ExitCode,Submit,Start,End,NNodes,NCPUS,AllocTRES,NodeList"
 )
 
 

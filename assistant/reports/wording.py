@@ -42,6 +42,8 @@ def quantity(value: float, unit: str) -> str:
     """Return a number with its unit; counts and GPU hours stand alone, for their heading names them."""
     if math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "∞"
     if unit == "s":
         return duration(value)
     if unit == "share":
@@ -52,6 +54,12 @@ def quantity(value: float, unit: str) -> str:
         return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
     text = amount(value)
     return f"{text} {unit}" if unit and unit != "number" else text
+
+
+def with_unit(value: float, unit: str) -> str:
+    """Return a number with its unit, also where no heading names it: `12 GPU h`."""
+    text = quantity(value, unit)
+    return f"{text} {unit}" if unit == "GPU h" else text
 
 
 def cell_text(cell: Cell, unit: str, *, interval: bool = True) -> str:
@@ -70,6 +78,8 @@ def cell_text(cell: Cell, unit: str, *, interval: bool = True) -> str:
 
 def between(measured: IntervalValue, unit: str) -> str:
     """Return an interval, the unit once where both ends have the same."""
+    if math.isnan(measured.low):
+        return f"n = {measured.n}"
     low, high = quantity(measured.low, unit), quantity(measured.high, unit)
     if low.startswith(("<", ">")) or high.startswith(("<", ">")):
         return low if low == high else f"{low} to {high}"

@@ -133,7 +133,8 @@ print(mark.join(columns))
 for n in range(3):
     at = begin + 3600 * (n + 1)
     fields = dict(JobIDRaw=at, JobID=at, User="ann", Account="a", Partition="p", State="COMPLETED", ExitCode="0:0", Submit=at - 20,
-        Start=at - 10, End=at, NCPUS=8, AllocTRES="gres/gpu=2", ElapsedRaw=10, JobName="two\\nlines|and a bar", NNodes=1)
+        Start=at - 10, End=at, NCPUS=8, AllocTRES="gres/gpu=2", ElapsedRaw=10, NodeList="node01",
+        JobName="two\\nlines|and a bar", NNodes=1)
     print(mark.join(str(fields[column]) for column in columns))
 """
 
