@@ -287,7 +287,9 @@ def test_a_mount_that_dies_after_the_first_block_ends_the_command(
 
     monkeypatch.setattr(reading, "blocks", dying)
     monkeypatch.setattr(diagnose, "LOOK_S", 0.2)
-    lines = diagnose._lines(str(log)) if command == "_lines" else diagnose._matching(str(log), typed_search("one", caseless=False))
+    lines = (
+        diagnose.open_lines(str(log)) if command == "_lines" else diagnose._matching(str(log), typed_search("one", caseless=False))
+    )
     taken = [next(lines).text for _ in range(10)]
     assert taken == ["one"] * 10
     with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s: its file system hangs"):
