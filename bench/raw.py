@@ -141,9 +141,7 @@ def alone_curve(suites: Sequence[Path], knowledge: Knowledge) -> Curves:
     guessed = [(label, answer) for label, answer in pairs if answer["by"] == "model"]
     verdicts = [(float(answer["confidence"]), answer["reason"] in (label.reason, *label.also)) for label, answer in guessed]
     right = sum(is_right for _, is_right in verdicts)
-    made_from = (
-        f"{len(verdicts)} verdicts, {right} right, on {len(labels)} logs in {len(suites)} sets without any signature"
-    )
+    made_from = f"{len(verdicts)} verdicts, {right} right, on {len(labels)} logs in {len(suites)} sets without any signature"
     return replace(shipped, alone=fitted(verdicts), alone_made_from=made_from)
 
 

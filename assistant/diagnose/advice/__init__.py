@@ -13,7 +13,7 @@ Read `particulars` first: it chooses among the others; `sentences` joins what th
 - the lines around a failure: `blocks` reads them, `families` knows kinds of failures by their words, `input_steps` and
   `machine_steps` say what follows from each, `case_objects` names what advice is about
 - ends without a failure of its own: `stopped`, `standing`, `good_ends`; `hidden_errors` finds what a time limit hides,
-  `first_mend` which line of a script failed before an ending; `item_accounts` tells of items that failed in a run that came to its end
+  `first_mend` which line of a script failed before an ending; `item_accounts` tells of items that failed in a run that ended
 - ends that a scheduler other than Slurm records: `recorded_ends`
 - what else the log shows: `raising_place`, `shown_beside`, `other_failures`, `switched_off`
 """

@@ -84,7 +84,7 @@ from assistant.diagnose.advice.standing import (
     stack_account,
     waiting_account,
 )
-from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, saved, standing, with_checkpoint
+from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, learns, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
 from assistant.diagnose.advice.takers import handled_request
 from assistant.diagnose.advice.url_paths import url_account
@@ -269,7 +269,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
     limited = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None
-    if limited and diagnosis.action is Action.RESTART_SAME_NODES and all(point.loss is None for point in facts.points):
+    if limited and diagnosis.action is Action.RESTART_SAME_NODES and not learns(facts):
         diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
     text = in_words_of_vendor(joined(parts), facts)
     if diagnosis.root_cause:

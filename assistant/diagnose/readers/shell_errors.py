@@ -12,6 +12,7 @@ from typing import NamedTuple
 MOST_OF_LINE = 600
 _SCRIPT = r"(?P<script>(?:[\w.+@=~%-]*/)*[\w.+@=~%-]{1,120})"
 _WHY = r"(?P<why>No such file or directory|Not a directory|Permission denied|Is a directory|cannot execute[^:\n]{0,60})"
+_WORDS = re.compile(r"not found|[Nn]o such file|ermission denied|(?:Not|Is) a directory|cannot execute|can't cd")
 _FORMS = (
     re.compile(rf"^(?:-)?{_SCRIPT}: (?:line )?(?P<line>\d{{1,6}}): (?P<cd>cd|pushd|chdir): (?P<object>.{{1,400}}?): \[?{_WHY}"),
     re.compile(rf"^{_SCRIPT}: (?:line )?(?P<line>\d{{1,6}}): (?P<cd>cd): can't cd to (?P<object>.{{1,400}}?)\s*$"),
@@ -50,6 +51,8 @@ class ShellError(NamedTuple):
 
 def shell_error(text: str) -> ShellError | None:
     """Return what a line without the marks of launchers says that a shell could not run; None where it says nothing such."""
+    if _WORDS.search(text[:MOST_OF_LINE]) is None:
+        return None
     for form in _FORMS:
         match = form.match(text[:MOST_OF_LINE].strip())
         if match is None:

@@ -21,6 +21,8 @@ MOST_VERDICTS, MOST_NAMED, SHOWN_OF_ITEM, MOST_OF_LINE = 200, 3, 60, 400
 BEFORE, BEHIND, LINES_OF_REPORT, MOST_LINES = 12, 6, 40, 20_000
 """Lines before and behind an error that name its item, lines before a traceback in which the program says in words what it met, and
 lines before the list in which errors of items are looked for."""
+NAMED_BEFORE, NAMED_BEHIND, MOST_EPISODES = 4, 2, 400
+"""How much it counts that a line before a traceback names an item, or one behind it; last tracebacks that are looked at."""
 _PIECE = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r"\"([^\"]{3,200})\"|'([^']{3,200})'")
 _ERROR = re.compile(r"\b(?:ERROR|Error|error|FATAL|CRITICAL)\b")
@@ -79,27 +81,52 @@ def failed_items(facts: Facts) -> FailedItems | None:
 
 def _errors(rows: Mapping[str, str], list_begin: int, facts: Facts) -> Iterator[ItemError]:
     begin = max(list_begin - MOST_LINES, 1)  # each item may look like another start
-    episodes = [episode for episode in facts.episodes if begin <= episode.first and episode.last < list_begin]
-    free = list(episodes)
+    episodes = [episode for episode in facts.episodes if begin <= episode.first and episode.last < list_begin][-MOST_EPISODES:]
+    surroundings = _surroundings(episodes, facts)
+    free = list(range(len(episodes)))
     inside = {number for episode in episodes for number in range(episode.first, episode.last + 1)}
     for item, row in rows.items():
         pieces = {piece.lower() for piece in _PIECE.findall(item) if len(piece) > 1}
-        episode = max(free, key=lambda each: (_fit(each, pieces, row, facts), -each.first), default=None) if pieces else None
-        if episode is not None and _fit(episode, pieces, row, facts) > 1:
-            free.remove(episode)
-            raised = episode.raised[-1]
-            yield ItemError(item, raised.line, raised.text, _report(episode, inside, facts))
-        elif pieces and (line := _error_line(pieces, facts.between(begin, list_begin - 1), inside)) is not None:
+        if not pieces:
+            continue
+        fits = [(_fit(episodes[at], surroundings[at], pieces, row), -at) for at in free]
+        best, at = max(fits, default=(0, 0))
+        if best >= NAMED_BEHIND:
+            free.remove(-at)
+            raised = episodes[-at].raised[-1]
+            yield ItemError(item, raised.line, raised.text, _report(episodes[-at], inside, facts))
+        elif (line := _error_line(pieces, facts.between(begin, list_begin - 1), inside)) is not None:
             yield ItemError(item, line.number, line.text, None)
 
 
-def _fit(episode: Episode, pieces: set[str], row: str, facts: Facts) -> int:
-    """Return how surely a traceback is of an item: 2 where the lines around it name it, 1 more where its row quotes the message."""
-    around = [*facts.between(episode.first - BEFORE, episode.first), *facts.between(episode.last, episode.last + BEHIND)]
-    texts = ({piece.lower() for piece in _PIECE.findall(line.text[:MOST_OF_LINE])} for line in around)
+class _Surroundings(NamedTuple):
+    """Words of the lines around a traceback, line by line, none of another traceback's."""
+
+    before: list[set[str]]
+    behind: list[set[str]]
+
+
+def _surroundings(episodes: Sequence[Episode], facts: Facts) -> list[_Surroundings]:
+    around = []
+    for at, episode in enumerate(episodes):
+        first = max(episode.first - BEFORE, episodes[at - 1].last + 1 if at else 1)
+        last = min(episode.last + BEHIND, episodes[at + 1].first - 1 if at + 1 < len(episodes) else episode.last + BEHIND)
+        before, behind = facts.between(first, episode.first), facts.between(episode.last, last)
+        around.append(_Surroundings(_words(before), _words(behind)))
+    return around
+
+
+def _words(lines: Sequence[Line]) -> list[set[str]]:
+    return [{piece.lower() for piece in _PIECE.findall(line.text[:MOST_OF_LINE])} for line in lines]
+
+
+def _fit(episode: Episode, around: _Surroundings, pieces: set[str], row: str) -> int:
+    """Return how surely a traceback is of an item that lines before or behind it name; 1 more where its row quotes the message."""
     raised = episode.raised[-1].text
     quoted = any(any(piece and piece in raised for piece in pair) for pair in _QUOTED.findall(row))
-    return 2 * any(pieces <= words for words in texts) + quoted
+    named_before = any(pieces <= words for words in around.before)
+    named_behind = any(pieces <= words for words in around.behind)
+    return (NAMED_BEFORE if named_before else NAMED_BEHIND if named_behind else 0) + quoted
 
 
 def _report(episode: Episode, inside: set[int], facts: Facts) -> Line | None:
