@@ -90,7 +90,7 @@ _MEANINGS = (
     ),
 )
 """By words of a name: what it means that such a function came to a branch that cannot be."""
-_OTHER = "what came in, or what it computed, is a case that its author had not thought of: print what is handed to it there"
+_ANY_CASE = "what came in, or what it computed, is a case that its author had not thought of: print what is handed to it there"
 
 
 class StackFrame(NamedTuple):
@@ -163,7 +163,7 @@ def _meaning(frame: StackFrame) -> tuple[str, str]:
     """Return what a function's name says, and the class among its arguments that says it more clearly; empty where none does."""
     kind = next((match["name"] for match in _CLASS.finditer(frame.arguments)), "")
     words = {word.lower() for name in (frame.function, kind) for word in _HUMPS.split(name) if len(word) >= FEWEST_WORDS}
-    return next((meaning for names, meaning in _MEANINGS if words & set(names.split())), _OTHER), kind
+    return next((meaning for names, meaning in _MEANINGS if words & set(names.split())), _ANY_CASE), kind
 
 
 def _own_place(frames: Sequence[StackFrame], cited: Citation, facts: Facts) -> str:

@@ -62,8 +62,10 @@ MOST_OF_LINE = 600
 
 def _is_last_word(failed: Line, before: Sequence[Line]) -> bool:
     """Tell whether hardly anything stands between a failure and the end."""
-    behind = [line for line in before if line.number > failed.number and line.text.strip() and not _OF_SCHEDULER.search(line.text)]
-    return len(behind) < LAST_WORDS
+    later_lines = [
+        line for line in before if line.number > failed.number and line.text.strip() and not _OF_SCHEDULER.search(line.text)
+    ]
+    return len(later_lines) < LAST_WORDS
 
 
 def with_first_mend(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
@@ -89,18 +91,18 @@ def _account(failed: FailedLine) -> str:
     name = cut(error.name, SHOWN_OF_NAME)
     if error.kind is ShellErrorKind.FOLDER:
         refused = "does not exist" if "ermission" not in error.why else "may not be entered"
-        what = (
+        account = (
             f"the folder {name}, to which it changes, {refused}, so that all behind it ran in another folder ({often}). Correct "
             "the path or make the folder, and let the script end where that fails (cd ... || exit 1)"
         )
     elif error.kind is ShellErrorKind.COMMAND:
-        what = (
+        account = (
             f"the command {name} is not found there ({often}). Load the module or the environment that has it, or give its whole "
             "path, and let the script end at the first failure (set -e)"
         )
     else:
-        what = (
+        account = (
             f"{name}: {error.why} ({often}). Correct that path (a relative one is seen from the folder in which the job runs), and "
             "let the script end at the first failure (set -e)"
         )
-    return f"First mend line {error.line} of {error.script}{scripts}: {what}; then submit it again."
+    return f"First mend line {error.line} of {error.script}{scripts}: {account}; then submit it again."

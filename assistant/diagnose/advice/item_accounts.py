@@ -15,7 +15,7 @@ SHOWN_OF_ERROR, MOST_SHOWN = 160, 4
 _LEVEL = re.compile(r"^.{0,80}?\|\s{0,8}(?:ERROR|CRITICAL)\s{0,8}\|\s{0,8}(?:[\w.:<>]{1,120} - )?")
 """Time, level and place that a logger of Python puts before its words, between bars."""
 UNREAD = "Of the run itself nothing has to be mended: read what those printed, mend that, and run them alone."
-AGAIN = "That passes by itself: run those items again alone."
+RUN_ALONE = "That passes by itself: run those items again alone."
 
 
 def items_account(facts: Facts) -> str:
@@ -24,7 +24,7 @@ def items_account(facts: Facts) -> str:
     if items is None:
         return ""
     met = _met(items, facts)
-    return " ".join(filter(None, (items.sentence, met, _again(items) if met else UNREAD)))
+    return " ".join(filter(None, (items.sentence, met, _repeat_account(items) if met else UNREAD)))
 
 
 def with_items_first(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
@@ -36,7 +36,7 @@ def with_items_first(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     if items is None or cited.line not in items.error_lines:
         return diagnosis
     body = diagnosis.advice.removesuffix(NO_HELP).strip()
-    advice = " ".join(filter(None, (items.sentence, _met(items, facts), body, _again(items))))
+    advice = " ".join(filter(None, (items.sentence, _met(items, facts), body, _repeat_account(items))))
     return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
@@ -45,11 +45,11 @@ def _met(items: FailedItems, facts: Facts) -> str:
     by_error: dict[str, list[ItemError]] = {}
     for error in items.errors:
         by_error.setdefault(_words(error, facts), []).append(error)
-    told = [
+    sentences = [
         f"{', '.join(error.item for error in each[:MOST_SHOWN])}: {words} (job.log:{each[0].line})"
         for words, each in list(by_error.items())[:MOST_SHOWN]
     ]
-    return f"What they met: {'; '.join(told)}." if told else ""
+    return f"What they met: {'; '.join(sentences)}." if sentences else ""
 
 
 def _words(error: ItemError, facts: Facts) -> str:
@@ -60,9 +60,9 @@ def _words(error: ItemError, facts: Facts) -> str:
     return f"{raised}, before which it says: {report} (job.log:{error.report.number})"
 
 
-def _again(items: FailedItems) -> str:
+def _repeat_account(items: FailedItems) -> str:
     """Return whether those items are run again as they are, which helps only where the moment was wrong."""
     forms = [form_of(error.text) for error in items.errors]
     if forms and all(form is not None and form.passes for form in forms):
-        return AGAIN
+        return RUN_ALONE
     return "Mend that, and run those items alone; the others need nothing."

@@ -425,9 +425,13 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
     for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
     early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
-    again = killed_again(diagnosis, facts) if diagnosis.reason == "killed" and not by_itself else ""
+    repeated_kills = killed_again(diagnosis, facts) if diagnosis.reason == "killed" and not by_itself else ""
     return (
-        EntryWords(f"{again} {text}".strip(), wall=early or by_itself or bool(again), complete=by_itself or bool(again))
+        EntryWords(
+            f"{repeated_kills} {text}".strip(),
+            wall=early or by_itself or bool(repeated_kills),
+            complete=by_itself or bool(repeated_kills),
+        )
         if text
         else None
     )
@@ -436,7 +440,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
     if diagnosis.reason == "cuda_error" and diagnosis.action is Action.CORDON_AND_RESTART:
-        return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
+        return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails repeated_kills is replaced."
     raised = any(raised_at(cited, facts) is not None for cited in diagnosis.root_cause[:2])
     if diagnosis.reason == "cuda_error" and diagnosis.action is Action.FIX_AND_RESUBMIT and raised:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."

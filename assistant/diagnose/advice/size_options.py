@@ -30,7 +30,8 @@ _PROCESSES = re.compile(
     re.IGNORECASE,
 )
 _MEMORY = re.compile(
-    r"(?<![\w-])(?P<name>--mem(?:-per-(?:cpu|gpu))?|-Xmx|--memory|--max[-_]memory|-M)" + _VALUE.replace("(?:=|", "(?:=||")
+    r"(?<![\w-])(?P<name>--mem(?:-per-(?:cpu|gpu))?|-Xmx|--memory|--max[-_]memory|-M)"
+    r"(?:=|\s{1,3})?(?P<value>\"?\$\{?\w{1,60}\}?\"?|\d{1,9}(?:\.\d{1,6})?[kKMGTgm]?[bB]?)(?![\w.])"
 )
 _COMMAND = re.compile(
     r"^(?:\++ |\$ |> )?(?:srun|mpirun|mpiexec|prun|torchrun|accelerate|python3?|java|Rscript|apptainer|singularity) "
@@ -45,10 +46,10 @@ def smaller_command(cited_lines: Sequence[Citation], facts: Facts) -> str:
         facts: Of the case.
     """
     commands = list(_commands(cited_lines, facts))
-    held, processes, memory = (_options(pattern, commands) for pattern in (_HOLDS, _PROCESSES, _MEMORY))
+    holders, processes, memory = (_options(pattern, commands) for pattern in (_HOLDS, _PROCESSES, _MEMORY))
     clauses = []
-    if held:
-        clauses.append(f"lower {' or '.join(held)}")
+    if holders:
+        clauses.append(f"lower {' or '.join(holders)}")
     if processes:
         clauses.append(f"start fewer at once ({', '.join(processes)})")
     if memory:

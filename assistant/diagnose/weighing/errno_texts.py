@@ -70,7 +70,7 @@ _TABLE = {
 }
 _TEXTS = "|".join(re.escape(text) for text, _ in _TABLE.values())
 _BY_TEXT = {text.lower(): name for name, (text, _) in _TABLE.items()}
-_SAID = re.compile(rf"\b(?:(?P<name>{'|'.join(_TABLE)})|(?i:(?P<text>{_TEXTS})))\b")
+_ERRNO = re.compile(rf"\b(?:(?P<name>{'|'.join(_TABLE)})|(?i:(?P<text>{_TEXTS})))\b")
 _ALONE = re.compile(rf"^\W*(?:[Ee]rr(?:no|or)\W{{0,4}}\d{{0,3}}\W{{1,4}})?(?i:(?P<text>{_TEXTS}))\W{{0,3}}(?:\(?\d{{1,3}}\)?)?\W*$")
 """A line that holds nothing but the text of an errno and its number."""
 
@@ -116,7 +116,7 @@ FITTING: dict[ErrnoClass, tuple[str, frozenset[str]]] = {
 
 def errno_of(cited: Citation, facts: Facts) -> Errno | None:
     """Return the errno that a cited line gives, or a line right below it that holds nothing else; None where neither does."""
-    if (match := _SAID.search(cited.text[:MOST_OF_LINE])) is not None:
+    if (match := _ERRNO.search(cited.text[:MOST_OF_LINE])) is not None:
         return _errno(match["name"] or _BY_TEXT[match["text"].lower()], cited.line)
     if cited.file != "job.log":
         return None

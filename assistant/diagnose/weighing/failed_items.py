@@ -18,7 +18,7 @@ from assistant.logs.lines import Line
 from assistant.redact import redact
 
 MOST_VERDICTS, MOST_NAMED, SHOWN_OF_ITEM, MOST_OF_LINE = 200, 3, 60, 400
-BEFORE, BEHIND, LINES_OF_REPORT, MOST_LINES = 12, 6, 40, 20_000
+BEFORE, AFTER, LINES_OF_REPORT, MOST_LINES = 12, 6, 40, 20_000
 """Lines before and behind an error that name its item, lines before a traceback in which the program says in words what it met, and
 lines before the list in which errors of items are looked for."""
 NAMED_BEFORE, NAMED_BEHIND, MOST_EPISODES = 4, 2, 400
@@ -58,10 +58,10 @@ class FailedItems(NamedTuple):
     @property
     def sentence(self) -> str:
         """How many and which items failed, with the lines that list them."""
-        shown = ", ".join(shorten(redact(name), SHOWN_OF_ITEM) for name in self.names[:MOST_NAMED])
+        listed = ", ".join(shorten(redact(name), SHOWN_OF_ITEM) for name in self.names[:MOST_NAMED])
         more = f" and {len(self.names) - MOST_NAMED} more" if len(self.names) > MOST_NAMED else ""
         return (
-            f"Of the {self.total} items that it lists {len(self.names)} failed: {shown}{more} (job.log:{self.first}-{self.last})."
+            f"Of the {self.total} items that it lists {len(self.names)} failed: {listed}{more} (job.log:{self.first}-{self.last})."
         )
 
 
@@ -103,16 +103,16 @@ class _Surroundings(NamedTuple):
     """Words of the lines around a traceback, line by line, none of another traceback's."""
 
     before: list[set[str]]
-    behind: list[set[str]]
+    after: list[set[str]]
 
 
 def _surroundings(episodes: Sequence[Episode], facts: Facts) -> list[_Surroundings]:
     around = []
     for at, episode in enumerate(episodes):
         first = max(episode.first - BEFORE, episodes[at - 1].last + 1 if at else 1)
-        last = min(episode.last + BEHIND, episodes[at + 1].first - 1 if at + 1 < len(episodes) else episode.last + BEHIND)
-        before, behind = facts.between(first, episode.first), facts.between(episode.last, last)
-        around.append(_Surroundings(_words(before), _words(behind)))
+        last = min(episode.last + AFTER, episodes[at + 1].first - 1 if at + 1 < len(episodes) else episode.last + AFTER)
+        lines_before, lines_after = facts.between(first, episode.first), facts.between(episode.last, last)
+        around.append(_Surroundings(_words(lines_before), _words(lines_after)))
     return around
 
 
@@ -125,7 +125,7 @@ def _fit(episode: Episode, around: _Surroundings, pieces: set[str], row: str) ->
     raised = episode.raised[-1].text
     quoted = any(any(piece and piece in raised for piece in pair) for pair in _QUOTED.findall(row))
     named_before = any(pieces <= words for words in around.before)
-    named_behind = any(pieces <= words for words in around.behind)
+    named_behind = any(pieces <= words for words in around.after)
     return (NAMED_BEFORE if named_before else NAMED_BEHIND if named_behind else 0) + quoted
 
 

@@ -30,14 +30,14 @@ def ordinary_to_last(lines: Sequence[Citation], facts: Facts) -> bool:
     if any(cited.file != "job.log" for cited in lines) or facts.case.job is not None:
         return False
     first, end = min(cited.line for cited in lines), max(cited.line for cited in lines)
-    behind = [line for line in facts.between(end + 1, facts.lines_total) if len(_LETTER.findall(line.text)) >= LEAST_LETTERS]
-    if not behind or any(tells_failure(line.text) for line in behind[-MOST_LINES:]) or _FRAME.match(behind[-1].text):
+    later_lines = [line for line in facts.between(end + 1, facts.lines_total) if len(_LETTER.findall(line.text)) >= LEAST_LETTERS]
+    if not later_lines or any(tells_failure(line.text) for line in later_lines[-MOST_LINES:]) or _FRAME.match(later_lines[-1].text):
         return False
     if any(episode.last > end for episode in facts.episodes):
         return False
     before = facts.between(max(facts.progress.leg, first - MOST_LINES, 1), first - 1)
     cited_lines = {cited.line for cited in lines}
-    return _form(behind[-1]) in {_form(line) for line in before if line.number not in cited_lines}
+    return _form(later_lines[-1]) in {_form(line) for line in before if line.number not in cited_lines}
 
 
 def _form(line: Line) -> str:
