@@ -440,7 +440,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
     if diagnosis.reason == "cuda_error" and diagnosis.action is Action.CORDON_AND_RESTART:
-        return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails repeated_kills is replaced."
+        return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
     raised = any(raised_at(cited, facts) is not None for cited in diagnosis.root_cause[:2])
     if diagnosis.reason == "cuda_error" and diagnosis.action is Action.FIX_AND_RESUBMIT and raised:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
