@@ -1,12 +1,13 @@
 """Accuracy on raw logs: whole outputs as people committed or posted them, which lie outside the repository.
 
-    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json] [--well CALIBRATION.toml]
+    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json] [--well | --alone CALIBRATION.toml]
 
 A SUITE is a folder with labels.jsonl and one folder a case, in the format of the labelled logs; without one, `raw` of
 $NIGHTSHIFT_BENCH, else ../shared/bench/raw. Besides the shares that the labelled logs' own scorer counts it prints what
 only raw logs show: runs that are fine (`no_failure` of the label) and were called so, fine ones called failed, failed
 ones called fine, and what a confidence is worth. `--against` lists the cases whose answer is another than in an earlier
-run that was saved. `--well` writes anew, from these suites, the curve of how sure an answer is that all is well.
+run that was saved. `--well` writes anew, from these suites, the curve of how sure an answer is that all is well, and
+`--alone` the one of verdicts of the line ranker that nothing else bears out.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assistant.diagnose.case import read_labels
 from assistant.diagnose.knowledge import PRIOR, Curves, Knowledge, curves, fitted
 from assistant.diagnose.learning.ranked import RankerOpinion, as_toml
 from bench.blind import right_action, right_line, right_reason, would_harm
 from bench.diagnosis import answers, bench_folder
+from bench.ranker import bare
 
 FINE = "no_failure"
 SURE = 0.95
@@ -125,6 +128,23 @@ def well_curve(suites: Sequence[Path], knowledge: Knowledge) -> Curves:
     return replace(curves(), well=((LITTLE_SHOWN, PRIOR), *fit), well_made_from=made_from)
 
 
+def alone_curve(suites: Sequence[Path], knowledge: Knowledge) -> Curves:
+    """Return the shipped curves with the one of the line ranker alone fitted to these suites.
+
+    All signatures are taken away: what it answers then rests on wording alone, as on a log of which no rule knows a line.
+    """
+    shipped = curves()
+    opinion = RankerOpinion(table=replace(shipped, alone=()))
+    labels = [label for suite in suites for label in read_labels(suite)]
+    by_folder, _ = answers([label.folder for label in labels], bare(knowledge), (opinion,))
+    pairs = [(label, by_folder[str(label.folder)]) for label in labels]
+    guessed = [(label, answer) for label, answer in pairs if answer["by"] == "model"]
+    verdicts = [(float(answer["confidence"]), answer["reason"] in (label.reason, *label.also)) for label, answer in guessed]
+    right = sum(is_right for _, is_right in verdicts)
+    made_from = f"{len(verdicts)} verdicts, {right} right, on {len(labels)} logs in {len(suites)} sets without any signature"
+    return replace(shipped, alone=fitted(verdicts), alone_made_from=made_from)
+
+
 def report(case: Judged) -> str:
     """Return the lines about a case that is not right."""
     label, answer = case.label, case.answer
@@ -142,11 +162,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, help="write what was answered")
     parser.add_argument("--against", type=Path, help="list the cases that changed since the answers saved there")
     parser.add_argument("--well", type=Path, metavar="CALIBRATION.toml", help="write the curve of good ends anew")
+    parser.add_argument("--alone", type=Path, metavar="CALIBRATION.toml", help="write the curve of the line ranker alone anew")
     options = parser.parse_args(arguments)
     suites = options.suites or [bench_folder() / "raw"]
     knowledge = Knowledge.load()
     if options.well:
         options.well.write_text(as_toml(well_curve(suites, knowledge)), encoding="utf-8")
+        return 0
+    if options.alone:
+        options.alone.write_text(as_toml(alone_curve(suites, knowledge)), encoding="utf-8")
         return 0
     before = json.loads(options.against.read_text(encoding="utf-8")) if options.against else {}
     after: dict[str, dict[str, Any]] = {}

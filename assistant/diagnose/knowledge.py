@@ -47,9 +47,12 @@ class Curves:
     well: tuple[Point, ...] = ()
     """(confidence that all is well, share right), both rising, on raw logs; empty where `rule` serves for that, too."""
     well_made_from: str = ""
+    alone: tuple[Point, ...] = ()
+    """(share right of such scores of the line ranker, share right of its verdicts that nothing else bears out), both rising."""
+    alone_made_from: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("rule", "ranker", "encoder", "well"):
+        for name in ("rule", "ranker", "encoder", "well", "alone"):
             points: tuple[Point, ...] = getattr(self, name)
             if any(len(point) != 2 for point in points) or list(points) != sorted(points):
                 raise ValueError(f"{name} must be pairs of numbers that rise")

@@ -20,13 +20,13 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.cut_secrets import without_cut_secrets
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
-from assistant.diagnose.readers.origin import origin_of
 from assistant.diagnose.readers.streams import ended_after_failure
-from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
 from assistant.diagnose.weighing.external_findings import external_findings
+from assistant.diagnose.weighing.failed_items import failed_items
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
+from assistant.diagnose.weighing.latest_start import of_latest_start
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
@@ -65,10 +65,6 @@ _OF_A_PROGRAM = re.compile(
 """Times, levels, launchers and counts: what shows that a few lines are a program's log."""
 SYMPTOM = 0.5
 """Confidence, as computed, of what only plain symptoms tell of."""
-SAME_KIND = 0.9
-"""Share of the strength of a cause that the end of a later start has at least."""
-_REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
-"""How argparse ends a program."""
 LAST_WORDS = 3
 """Lines at the end of a log that may tell why it ends there in words that say nothing of a failure."""
 OUTLIVED_LINES = 40
@@ -110,6 +106,8 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
             diagnosis = better
     if outcome.how is How.NOTHING_WRONG and _says_enough(diagnosis, facts):
         diagnosis = _by_outcome(diagnosis, outcome, facts, knowledge)
+    if diagnosis.reason == "no_failure":
+        diagnosis = _of_failed_items(diagnosis, facts, knowledge)
     for opinion in opinions:
         diagnosis = opinion.note(facts, diagnosis)
     diagnosis = in_proportion(calibrated(with_recorded_end(diagnosis, facts, knowledge.reasons), knowledge.curves))
@@ -362,7 +360,7 @@ def _by_ending(
 def _by_cause(
     cause: Finding, errors: Sequence[Finding], considered: Sequence[Finding], facts: Facts, knowledge: Knowledge
 ) -> Diagnosis:
-    cause = first_of_build(_latest(cause, errors, facts), errors, facts)
+    cause = first_of_build(of_latest_start(cause, errors, facts), errors, facts)
     reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
     action = _asked_for(cause, errors) or reason.action
     nodes = blame(cause, errors, facts)
@@ -390,40 +388,17 @@ def _by_cause(
     )
 
 
-def _latest(cause: Finding, errors: Sequence[Finding], facts: Facts) -> Finding:
-    """Return the same kind of end in the last start of a program that one file holds several of, before any of which worked.
-
-    A program ends by an exception that nobody catches and by a refused option; where the same one ends so again, otherwise
-    and later in one stream, it was started anew in between.
-    """
-    start = _start_of(cause, facts)
-    if start is None or facts.exits or facts.tasks or facts.progress.steps or facts.combined is not None:
-        return cause
-    later = [
-        error
-        for error in errors
-        if error.file == cause.file
-        and error.line > cause.line
-        and error.strength >= cause.strength * SAME_KIND
-        and error.text != cause.text
-        and _start_of(error, facts) == start
-    ]
-    return max(later, key=lambda error: error.line, default=cause)
-
-
-def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
-    """Return the stream and the program that ended with a finding; None where it need not have ended there."""
-    if finding.file != "job.log" or facts.streams.body(finding.text).stream:
-        return None
-    if match := _REFUSED.match(finding.text):
-        return "", match[1]
-    episode = next((e for e in facts.episodes if any(raised.line == finding.line for raised in e.raised)), None)
-    if episode is None and finding.reason == "syntax_error":  # Python did not get beyond reading the program
-        return ("", origin.file) if (origin := origin_of(_cite(finding), facts)) is not None else None
-    if episode is None or episode.kind is not EpisodeKind.MAIN or episode.stream or episode.raised[-1].line != finding.line:
-        return None
-    outermost = episode.raised[-1].frames[0] if episode.raised[-1].frames else None
-    return ("", outermost.file) if outermost is not None and outermost.function == "<module>" else None
+def _of_failed_items(diagnosis: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return why items of a run failed that came to its end otherwise; with no error of theirs in the log only that they did."""
+    items = failed_items(facts)
+    if items is None:
+        return diagnosis
+    errors = [each for each in external_findings(facts, knowledge) if each.file == "job.log" and each.line in items.error_lines]
+    cause = max(errors, key=lambda error: (error.weight, -error.line), default=None)
+    failed = (
+        replace(diagnosis, action=Action.FIX_AND_RESUBMIT) if cause is None else _by_cause(cause, errors, errors, facts, knowledge)
+    )
+    return replace(failed, summary=f"{items.sentence} {failed.summary}")
 
 
 def _asked_for(cause: Finding, errors: Sequence[Finding]) -> Action | None:

@@ -61,8 +61,15 @@ def test_a_sure_guess_is_an_answer_that_cites_its_line_and_says_whose_it_is(tmp_
 
 def test_it_never_names_a_node(tmp_path: Path, knowledge: Knowledge) -> None:
     found = answer(tmp_path, knowledge, LOG, Scripted("flux", "node_failure", 0.99))
-    assert found.action is Action.CORDON_AND_RESTART
     assert found.nodes == ()
+
+
+@pytest.mark.parametrize("reason", ["node_failure", "network_error", "ecc_error"])
+def test_wording_alone_proposes_nothing_against_a_node(tmp_path: Path, knowledge: Knowledge, reason: str) -> None:
+    assert knowledge.reasons[reason].action is Action.CORDON_AND_RESTART
+    found = answer(tmp_path, knowledge, LOG, Scripted("flux", reason, 0.99))
+    assert (found.reason, found.action) == (reason, Action.RESTART_SAME_NODES)
+    assert "aside" not in found.advice
 
 
 def test_an_unsure_guess_is_a_rival_of_unknown(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -148,3 +155,75 @@ def test_a_rival_rests_on_a_line_of_its_own_that_speaks_of_trouble(
     assert answered.reason == "key_error"
     noted = found.ask(facts, answered)
     assert (noted is not None and any(rival.reason == "network_error" for rival in noted.rivals)) is named
+
+
+NOTICE = "=================\nflux capacitor: no coil of kind B in this host\n  host: n3\n{}\n=================\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "answered"),
+    [
+        ("Kind A will be used instead, at half the rate.", False),
+        ("Falling back to kind A.", False),
+        ("This setting will be ignored.", False),
+        ("Using kind A instead.", False),
+        ("Kind A cannot be used instead.", True),
+        ("There is no kind to fall back to.", True),
+        ("Use kind A instead, and start again.", True),
+    ],
+)
+def test_a_notice_that_states_its_own_fallback_is_no_cause(
+    tmp_path: Path, knowledge: Knowledge, words: str, answered: bool
+) -> None:
+    found = answer(tmp_path, knowledge, "starting\n" + NOTICE.format(words) + "leaving\n", Scripted("flux", "network_error", 0.9))
+    assert (found.by is DecidedBy.MODEL) is answered
+
+
+@pytest.mark.parametrize(
+    ("line", "guessed", "reason"),
+    [
+        ("\tBad address(1)", "network_error", "runtime_error"),
+        ("errno 22: Invalid argument", "node_failure", "runtime_error"),
+        ("\tBad address(1)", "value_error", "value_error"),
+        ("\tConnection timed out (110)", "value_error", "connection_error"),
+        ("\tConnection timed out (110)", "network_error", "network_error"),
+        ("No route to host", "key_error", "network_error"),
+        ("  No space left on device", "network_error", "os_error"),
+        ("  Disk quota exceeded", "output_file_error", "output_file_error"),
+        ("the address was bad", "network_error", "network_error"),
+        ("an hour ago a call gave Bad address and was made anew", "network_error", "network_error"),
+    ],
+)
+def test_what_the_system_answered_rules_over_the_words(
+    tmp_path: Path, knowledge: Knowledge, line: str, guessed: str, reason: str
+) -> None:
+    text = f"starting the run\nflux transfer of 8 coils gave up\n{line}\nleaving\n"
+    log = tmp_path / "job.log"
+    log.write_text(text)
+    blank = replace(knowledge.reasons["unknown"])
+    nothing_known = Diagnosis(
+        "unknown", blank.category, blank.action, 0.1, DecidedBy.RULE, root_cause=(), nodes=(), rivals=(), summary="", advice=""
+    )
+    found = RankerOpinion(ranker=Scripted("flux", guessed, 0.95), table=AS_IT_IS).ask(
+        gather(Case.from_path(log), knowledge), nothing_known
+    )
+    assert found is not None
+    assert found.reason == reason
+    assert found.category is knowledge.reasons[reason].category
+
+
+def test_ordinary_output_to_the_last_line_outweighs_wording_alone(tmp_path: Path, knowledge: Knowledge) -> None:
+    ranker = Scripted("flux", "network_error", 0.9)
+    goes_on = "round took 0.58 s\nflux coil of n3 has no partner\nround took 0.61 s\n"
+    ends = "round took 0.58 s\nround took 0.61 s\nflux coil of n3 has no partner\nleaving\n"
+    assert answer(tmp_path, knowledge, goes_on, ranker).by is DecidedBy.RULE
+    assert answer(tmp_path, knowledge, ends, ranker).by is DecidedBy.MODEL
+
+
+def test_what_is_printed_is_what_such_verdicts_are_worth(tmp_path: Path, knowledge: Knowledge) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(LOG)
+    table = Curves(1, "a test", (), (), alone=((0.8, 0.7), (0.98, 0.85)))
+    found = diagnose(Case.from_path(log), knowledge, (RankerOpinion(ranker=Scripted("flux", "network_error", 0.98), table=table),))
+    assert (found.by, found.confidence) == (DecidedBy.MODEL, 0.85)
+    assert "85%" in found.summary

@@ -30,3 +30,9 @@ def test_what_the_last_lines_show_is_what_is_said(tmp_path: Path, knowledge: Kno
     assert [words for words in case["says"] if words not in diagnosis.advice] == [], diagnosis.advice
     assert [words for words in case["never"] if words in diagnosis.advice] == [], diagnosis.advice
     assert case.get("step", diagnosis.step) == diagnosis.step
+    assert case.get("action", diagnosis.action) == diagnosis.action, diagnosis.advice
+    assert (
+        case.get("cites", diagnosis.root_cause[0].line if diagnosis.root_cause else 0)
+        in [cited.line for cited in diagnosis.root_cause[:3]]
+        or not diagnosis.root_cause
+    )

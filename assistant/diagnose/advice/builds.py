@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from assistant.diagnose.advice.other_failures import compiler_account
+from assistant.diagnose.advice.tool_chains import CompileError, pairing_account
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.weighing.findings import Finding
@@ -20,6 +20,8 @@ from assistant.records import Citation
 
 COMPILER = "called_process_error.compiler"
 """The signature of a compiler's error."""
+MAKE = "called_process_error.make"
+"""The signature of the line by which make closes over what a command of it met."""
 MOST_OF_LINE, SHOWN_OF_MESSAGE, SHOWN_OF_CODE = 600, 240, 120
 LINES_ABOVE, LINES_BELOW = 12, 4
 LINES_OF_BUILD = 5000
@@ -89,17 +91,6 @@ _OF_BUILD = (
 """By words of a compiler about how it is called or what it is given, where the source needs no change."""
 
 
-class CompileError(NamedTuple):
-    """An error of a compiler with its place in the source."""
-
-    place: str
-    words: str
-    code: str
-    number: int
-    """Line of the log."""
-    fortran: bool = False
-
-
 def build_account(cited: Citation, facts: Facts) -> str:
     """Return where the first error of the build stands in the source, what it reads there and what it asks for; or empty."""
     if cited.rule != COMPILER or cited.file != "job.log":
@@ -117,6 +108,8 @@ def build_account(cited: Citation, facts: Facts) -> str:
         if (match := pattern.search(first.words)) is not None:
             quoted = words.format(**match.groupdict(default=""))
             return f"{quoted} (job.log:{first.number}{f', {first.place}' if first.place else ''}). The source needs no change."
+    if pairing := pairing_account(errors):
+        return pairing
     code = f" It reads `{cut(first.code, SHOWN_OF_CODE)}`." if first.code else ""
     ask = next((f" {words.format(**match.groupdict())}" for pattern, words in _ASKS if (match := pattern.search(first.words))), "")
     also = f" The compiler has {further} more error{'s' * (further > 1)}, some of which that one may have made." if further else ""
@@ -125,8 +118,15 @@ def build_account(cited: Citation, facts: Facts) -> str:
 
 
 def first_of_build(cause: Finding, errors: Sequence[Finding], facts: Facts) -> Finding:
-    """Return the first error of a compiler, of which later ones are often only what that one led to; any other cause as it is."""
-    same = [error for error in errors if error.rule == cause.rule == COMPILER and not facts.before_leg(error.line)]
+    """Return the first error of a compiler, of which later ones are often only what that one led to; any other cause as it is.
+
+    The line by which make closes over it is never the root where compiler errors stand before it.
+    """
+    if cause.rule not in (COMPILER, MAKE):
+        return cause
+    same = [error for error in errors if error.rule == COMPILER and not facts.before_leg(error.line)]
+    if cause.rule == MAKE:
+        same = [error for error in same if cause.line - LINES_OF_BUILD <= error.line < cause.line]
     return replace(min(same, key=lambda error: error.line), factor=cause.factor) if same else cause
 
 

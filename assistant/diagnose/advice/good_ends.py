@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
+from assistant.diagnose.advice.item_accounts import items_account
 from assistant.diagnose.advice.stopped import clock
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar, run_round
-from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure, verdict_rows
+from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 
-SHOWN_OF_END, SHOWN_OF_ITEM, MOST_NAMED, MOST_VERDICTS = 120, 60, 3, 200
-ITEMS_FAILED = "Of the run itself nothing has to be mended: read what those printed, and run them again alone."
+SHOWN_OF_END = 120
 _WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
 _NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
 """Bars, rules, and words that are no proof that all is well."""
@@ -29,7 +29,7 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
     is_part = outcome.open_at is not None
     if not is_part and (ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED):
         end = f"{cited.file}:{cited.line}{_words_of_end(cited.text, facts)}"
-        return f"It is over and came to its end ({end}).{_failed_items(facts)}"
+        return f"{items_account(facts)} It is over and came to its end ({end}).".strip()
     bar, last = run_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
         counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
@@ -56,19 +56,6 @@ def _open_words(line: Line, facts: Facts) -> str:
         return ""
     words = facts.streams.body(line.text.rsplit("\r", 1)[-1]).text.strip()
     return f" (job.log:{line.number}: {cut(words, SHOWN_OF_END).rstrip('.')})" if "|" not in words else f" (job.log:{line.number})"
-
-
-def _failed_items(facts: Facts) -> str:
-    """Return which items failed of those whose verdicts a program lists at its end; empty where all went well or it lists none."""
-    last = facts.lines[-1].number
-    verdicts = verdict_rows(facts.between(last - MOST_VERDICTS, last))
-    bad = [row.partition(":")[0].strip() for row, is_good in verdicts.values() if not is_good]
-    if not bad:
-        return ""
-    names = ", ".join(cut(name, SHOWN_OF_ITEM) for name in bad[:MOST_NAMED])
-    more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
-    lines = f"job.log:{min(verdicts)}-{max(verdicts)}"
-    return f" Of the {len(verdicts)} items that it lists {len(bad)} failed: {names}{more} ({lines}). {ITEMS_FAILED}"
 
 
 def run_before(facts: Facts) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from assistant.diagnose.advice.amounts import lowered, oom_record, taken_at_start
 from assistant.diagnose.advice.memory_return import not_returned
 from assistant.diagnose.advice.sentences import with_capital
+from assistant.diagnose.advice.size_options import smaller_command
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
@@ -482,7 +483,8 @@ def _levers(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     settings = [lowered(value) for value in (workers, batch if loads else None) if value is not None and value.value != "1"]
     if settings:
         return f"lower {' or '.join(settings)}, or ask for more host memory"
-    less = "lower the loader's num_workers" if diagnosis.reason == "dataloader_killed" else "let it hold less"
+    smaller = smaller_command(diagnosis.root_cause, facts) or "let it hold less"
+    less = "lower the loader's num_workers" if diagnosis.reason == "dataloader_killed" else smaller
     return f"{less}, or ask for more host memory"
 
 

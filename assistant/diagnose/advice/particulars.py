@@ -31,6 +31,7 @@ from assistant.diagnose.advice.decisive import error_before, first_nan, native_a
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
 from assistant.diagnose.advice.drivers import driver_account, without_device
+from assistant.diagnose.advice.empty_assertions import WITHOUT_WORDS, empty_assertion_account
 from assistant.diagnose.advice.endpoints import general_account
 from assistant.diagnose.advice.entry_words import (
     MESSAGE_LINES,
@@ -41,9 +42,11 @@ from assistant.diagnose.advice.entry_words import (
     words_of_entries,
 )
 from assistant.diagnose.advice.families import account_of, last_step, names_of, next_step
-from assistant.diagnose.advice.good_ends import ITEMS_FAILED, end_account, run_before
+from assistant.diagnose.advice.first_mend import with_first_mend
+from assistant.diagnose.advice.good_ends import end_account, run_before
 from assistant.diagnose.advice.hidden_errors import hidden_account, hidden_error
 from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
+from assistant.diagnose.advice.item_accounts import with_items_first
 from assistant.diagnose.advice.languages import language_account
 from assistant.diagnose.advice.misnamed import misnamed
 from assistant.diagnose.advice.near_names import near_name
@@ -73,6 +76,7 @@ from assistant.diagnose.advice.shown_beside import (
     same_of_others,
     zero_size,
 )
+from assistant.diagnose.advice.size_options import killed_again
 from assistant.diagnose.advice.standing import (
     last_failure,
     last_words,
@@ -80,7 +84,7 @@ from assistant.diagnose.advice.standing import (
     stack_account,
     waiting_account,
 )
-from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, saved, standing, with_checkpoint
+from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, learns, saved, standing, with_checkpoint
 from assistant.diagnose.advice.switched_off import switched_off
 from assistant.diagnose.advice.takers import handled_request
 from assistant.diagnose.advice.url_paths import url_account
@@ -91,7 +95,6 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.native_places import calls_of_r, native_place
 from assistant.diagnose.readers.origin import (
-    ProgramKind,
     ProgramOfLog,
     caller_of,
     message_of,
@@ -156,7 +159,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     program = program_of(diagnosis, facts)
     if diagnosis.reason == "no_failure":
         account = end_account(diagnosis, facts)
-        proposal = without_device(facts) or run_before(facts) or ("" if ITEMS_FAILED in account else diagnosis.advice)
+        proposal = without_device(facts) or run_before(facts) or ("" if diagnosis.action is not Action.NONE else diagnosis.advice)
         return replace(diagnosis, advice=f"{account} {proposal}".strip())
     if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
         remedy = of_last_failure(diagnosis, facts, entries, program) or last_step(last_failure(facts), facts)
@@ -181,6 +184,12 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if of_runtime and diagnosis.root_cause and diagnosis.reason in _OF_RUNTIMES:
         account = runtime_account(diagnosis.root_cause[0], facts, names_thing=diagnosis.reason not in _OF_MESSAGES)
         words = EntryWords(account, wall=True, complete=True) if account else words
+    if (
+        diagnosis.root_cause
+        and diagnosis.reason in _OF_MESSAGES
+        and (empty := empty_assertion_account(diagnosis.root_cause[0], facts))
+    ):
+        words = counted = EntryWords(empty, wall=True, complete=True)
     if counted is None and (step := _by_kind(diagnosis, words, facts)):
         words = words._replace(text=step) if words is not None else EntryWords(step)
     may_be_misnamed = diagnosis.action is Action.FIX_AND_RESUBMIT or diagnosis.reason in OF_SERVICES
@@ -259,12 +268,14 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
         cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
         diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
-    if over and diagnosis.action is Action.RESTART_SAME_NODES and not (program.trains or program.kind is ProgramKind.SERVING):
+    limited = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None
+    if limited and diagnosis.action is Action.RESTART_SAME_NODES and not learns(facts):
         diagnosis = replace(diagnosis, action=Action.FIX_AND_RESUBMIT)  # the same start meets the same limit at the same place
     text = in_words_of_vendor(joined(parts), facts)
     if diagnosis.root_cause:
         text = with_hosts(text, diagnosis.root_cause[0], facts)
-    return agreeing(replace(diagnosis, advice=without_other_runtimes(text, facts)), facts)
+    diagnosis = agreeing(replace(diagnosis, advice=without_other_runtimes(text, facts)), facts)
+    return with_items_first(with_first_mend(diagnosis, facts), facts)
 
 
 def _where_it_is(diagnosis: Diagnosis, facts: Facts) -> str:
@@ -350,7 +361,7 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
 
 def _shown_beside(diagnosis: Diagnosis, cited: Citation, advice: str, facts: Facts) -> Iterator[str]:
     """Yield what the log shows beside the cited line: the place in a source file, sizes that are 0, which argument a file was."""
-    if origin_of(cited, facts) is None:
+    if origin_of(cited, facts) is None and WITHOUT_WORDS not in advice:
         place = native_place(cited, facts)
         if place is not None and f"{place.file}:{place.line}" not in advice:
             yield place.sentence
@@ -414,7 +425,16 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
     for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
     early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
-    return EntryWords(text, wall=early or by_itself, complete=by_itself) if text else None
+    repeated_kills = killed_again(diagnosis, facts) if diagnosis.reason == "killed" and not by_itself else ""
+    return (
+        EntryWords(
+            f"{repeated_kills} {text}".strip(),
+            wall=early or by_itself or bool(repeated_kills),
+            complete=by_itself or bool(repeated_kills),
+        )
+        if text
+        else None
+    )
 
 
 def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:

@@ -75,6 +75,12 @@ _ARGUMENTS = re.compile(
 """A command as scripts, schedulers and shells print it before they run it."""
 
 
+def command_ended(text: str) -> str:
+    """Return the command that a shell says a signal ended, without secrets and on one line; empty of any other line."""
+    match = _KILLED.search(text[: 2 * MOST_OF_LINE])
+    return redact(" ".join(match["command"].split())) if match is not None else ""
+
+
 def killed_command(cited: Citation, facts: Facts) -> str:
     """Return which command of a script a signal ended and what was printed last before; empty where no shell tells it."""
     if cited.file != "job.log":

@@ -127,6 +127,7 @@ LAST_CHECKPOINT = "from the last healthy checkpoint"
 ANEW = "Start it again"
 ENTRY_FIRST = frozenset({"killed.hydra", "killed.airflow_zombie"})
 """Signatures of kills of which an entry of the advice knows more than what holds of any kill."""
+_LEARNING = re.compile(r"\b(?:loss|acc(?:uracy)?|perplexity|grad_norm|learning_rate|lr)\b", re.IGNORECASE)
 SAVED_NOTHING = "It saved nothing"
 _OF_EPOCH = re.compile(r"^[Ee]poch[ :]*\d{1,6}[, ]+")
 _EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
@@ -278,6 +279,12 @@ def _without_bar(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> s
         f"{stood_at}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on "
         f"from there. {'' if unsaved.startswith(SAVED_NOTHING) else unsaved}"
     ).strip()
+
+
+def learns(facts: Facts) -> bool:
+    """Tell whether a run shows numbers of a training, in a metric or on the line of its last step."""
+    last = facts.line(facts.progress.last_line)
+    return bool(facts.points) or (last is not None and _LEARNING.search(last.text[:MOST_OF_LINE]) is not None)
 
 
 def _limit(facts: Facts) -> str:

@@ -26,9 +26,11 @@ from assistant.diagnose.knowledge import Curves, Knowledge, calibrated, curves, 
 from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.errno_texts import Errno, errno_of, reason_by_errno
+from assistant.diagnose.weighing.fallbacks import states_own_fallback
 from assistant.diagnose.weighing.findings import SYMPTOMS
 from assistant.diagnose.weighing.outcome import tells_failure
-from assistant.diagnose.weighing.rivals import rival_of_rules
+from assistant.diagnose.weighing.rivals import RANKED, rival_of_rules
 from assistant.diagnose.weighing.weighing import KERNEL_EARLY
 from assistant.display import shorten
 from assistant.errors import ContentError
@@ -55,6 +57,8 @@ _SPOKEN = frozenset({Role.CASCADE, Role.TEARDOWN, Role.RECOVERED, Role.BENIGN})
 _FOLLOWS = 0.5
 """What is left of a score that speaks for a reason that mostly follows from another."""
 MOST_CITED = 3
+_AGAINST_NO_NODE = {Action.CORDON_AND_RESTART: Action.RESTART_SAME_NODES}
+"""What is proposed in place of an action against a node: wording alone is no proof against one."""
 _STAND = frozenset({"no_failure", "hang", "slow_job", "loss_spike"})
 """Doubtful verdicts that rest on how the log ends or on its numbers: no single line outweighs that."""
 
@@ -71,6 +75,8 @@ class Guess:
     second: str = ""
     """The next best reason; empty where there is none."""
     second_score: float = 0.0
+    errno: Errno | None = None
+    """What the operating system answered, where the line or the one below says it: it rules over the words."""
 
 
 def guess(facts: Facts, ranker: Ranker, reasons: Mapping[str, Reason]) -> Guess | None:
@@ -103,6 +109,7 @@ def _candidates(facts: Facts) -> list[CandidateLine]:
     foreign = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
     left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": foreign if mine else set()}
     lines = [line for line in candidate_lines(facts) if line.line not in left_out.get(line.file, ())]
+    lines = [line for line in lines if line.file != "job.log" or not states_own_fallback(line.line, facts)]
     return [line for line in lines if not ended_after_failure(line, facts.tasks)]
 
 
@@ -165,12 +172,16 @@ class RankerOpinion:
         reason_table = reasons(self._site)
         table = self._table or curves(self._site)
         best_guess = guess(facts, ranker, reason_table)
+        errno = errno_of(best_guess.lines[0].cite(""), facts) if best_guess is not None else None
+        if best_guess is not None and errno is not None:
+            best_guess = replace(best_guess, reason=reason_by_errno(best_guess.reason, errno), errno=errno)
         if best_guess is None or best_guess.reason == diagnosis.reason:
             return None
         curve = table.encoder if ranker.name.startswith("encoder") else table.ranker
         sure = round(share_right_at(curve, best_guess.score), 2)
         if _outweighs(best_guess, sure, reason_table, calibrated(diagnosis, table)):
-            return _answer(best_guess, sure, reason_table, diagnosis, ranker.name)
+            worth = round(share_right_at(table.alone, sure), 2)
+            return _answer(best_guess, worth, reason_table, diagnosis, ranker.name)
         if sure < WORTH_NAMING or not _rests_on_more(best_guess, diagnosis):
             return None
         return replace(
@@ -203,23 +214,26 @@ def _outweighs(best_guess: Guess, sure: float, reasons_known: Mapping[str, Reaso
 def _answer(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason], diagnosis: Diagnosis, name: str) -> Diagnosis:
     reason = reason_table[best_guess.reason]
     first = best_guess.lines[0]
+    action = _AGAINST_NO_NODE.get(reason.action, reason.action)
+    errno = best_guess.errno
+    rests_on = f" with {errno.name} ({errno.text}, job.log:{errno.line})" if errno is not None else ""
     return Diagnosis(
         reason=reason.name,
         category=reason.category,
-        action=reason.action,
+        action=action,
         confidence=sure,
         by=DecidedBy.MODEL,
-        root_cause=tuple(line.cite(f"line ranker {name}") for line in best_guess.lines),
+        root_cause=tuple(line.cite(f"{RANKED} {name}") for line in best_guess.lines),
         nodes=(),
         rivals=(
             rival_of_rules(diagnosis, no_line="nothing in the case"),
             *(rival for rival in diagnosis.rivals if rival.reason != best_guess.reason),
         )[:2],
         summary=(
-            f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
+            f"{reason.title}{rests_on}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
             f"{shorten(redact(first.text.strip()), MOST_OF_LINE)} ({first.file}:{first.line})."
         ),
-        advice=advice(reason, reason.action, ()),
+        advice=advice(reason, action, ()),
         step=diagnosis.step,
     )
 
@@ -409,11 +423,12 @@ def reliability(pairs: Sequence[tuple[float, bool]]) -> Reliability:
 def as_toml(table: Curves) -> str:
     """Return curves as the text of a calibration.toml."""
     rows = [
-        "# Made by: nightshift bench calibration --write, python -m bench.raw --well; do not edit.",
+        "# Made by: nightshift bench calibration --write, python -m bench.raw --well, --alone; do not edit.",
         f"version = {table.version}",
     ]
     rows += [f"made_from = '{table.made_from}'", f"well_made_from = '{table.well_made_from}'"]
-    for name in ("rule", "ranker", "encoder", "well"):
+    rows += [f"alone_made_from = '{table.alone_made_from}'"]
+    for name in ("rule", "ranker", "encoder", "well", "alone"):
         points = getattr(table, name)
         rows.append(f"{name} = [\n" + "".join(f"  [{raw:.4f}, {share:.4f}],\n" for raw, share in points) + "]")
     return "\n".join(rows) + "\n"

@@ -20,6 +20,7 @@ from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
+from assistant.diagnose.weighing.fallbacks import states_own_fallback
 from assistant.diagnose.weighing.findings import closed_under
 from assistant.diagnose.weighing.parts import item_verdicts, open_work
 from assistant.diagnose.weighing.process_exits import excused
@@ -248,7 +249,7 @@ def outcome_of(facts: Facts) -> RunOutcome:
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
     items = {*_items(lines), *verdict_rows(lines)}
-    failed = [line for line in failed if line.number not in items]
+    failed = [line for line in failed if line.number not in items and not states_own_fallback(line.number, facts)]
     benign = spared(facts)
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines) or _native_stack(lines) or _java_stack(lines)) is not None:

@@ -15,11 +15,14 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.findings import EXTERNAL, ROLES, Finding, is_boot, symptomatic
+from assistant.diagnose.weighing.last_output import ordinary_to_last
 from assistant.diagnose.weighing.weighing import by_reason
 from assistant.records import Diagnosis, Rival
 from assistant.redact import head_of
 
 MOST_RIVALS = 2
+RANKED = "line ranker"
+"""How the rule of a citation begins that the line ranker made."""
 _DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
 _GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
 _KILLS = (-9, 137)
@@ -174,6 +177,8 @@ def doubtful(diagnosis: Diagnosis) -> bool:
 def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
     """Tell whether the end of an attempt contradicts an opinion: that all is well, or that somebody from outside stopped it.
 
+    It contradicts what rests on lines alone that no rule knows, too, where ordinary output stands behind them to the last line.
+
     Args:
         opinion: What somebody other than the rules makes of it.
         facts: Of the case.
@@ -182,4 +187,6 @@ def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
     if opinion.reason == "no_failure":
         return failed
     lines = opinion.root_cause
+    if not failed and lines and all(cited.rule.startswith(RANKED) for cited in lines) and ordinary_to_last(lines, facts):
+        return True
     return opinion.reason in EXTERNAL and bool(lines) and all(ended_after_failure(line, facts.tasks) for line in lines)

@@ -14,6 +14,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import several_draw
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import END, keyed_lines
+from assistant.diagnose.readers.shell_errors import failed_folder
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, Finding
@@ -124,7 +125,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.note, finding.survived = "the server answered that request and then others", True
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
-        finding.note, finding.survived = "the same process went on after it", True
+        went_on = "what came after it ran in another folder" if failed_folder(finding.text) else "the same process went on after it"
+        finding.note, finding.survived = went_on, True
     elif episode is None and not finding.blames and finding.reason not in HARDWARE and reported_after(finding.line, facts):
         finding.factor *= 0.25
         finding.note, finding.survived = "the program reported its results after it", True

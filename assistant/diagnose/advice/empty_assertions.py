@@ -1,0 +1,176 @@
+"""Say what an assertion without words means: the function that it stands in carries the meaning, and the owner's frame the place.
+
+`This line of code cannot be reached` or `Assertion failed` tell nothing of their own. A stack stands behind them: the frames of the
+machinery that raised them come first, then the function whose author took that branch for impossible, further out the owner's
+script. A name like `_solve_nr!` of a `NewtonRaphsonSolver` says that an iteration ended without a solution.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from assistant.diagnose.facts import Facts
+from assistant.records import Citation
+
+LINES_BEHIND, MOST_OF_LINE, MOST_OF_NAME, FEWEST_WORDS = 80, 2000, 100, 2
+WITHOUT_WORDS = "The message has no words of its own"
+_EMPTY = re.compile(
+    r"\b(?:line of )?code (?:cannot|can not|can't|could not|should (?:not|never)|must (?:not|never)) be (?:reached|executed)"
+    r"|\bentered unreachable code\b"
+    r"|\b(?:reached |executed )?unreachable(?: code| branch| statement)?(?: (?:executed|reached|entered))?\W*$"
+    r"|\b[Aa]ssertion (?:failed|failure)(?: in)?\W*$"
+    r"|Assertion [`'\"‘]?\(?!?\(?(?:0|1|false|true|FALSE|NULL|nullptr|unreachable|\"?unreachable\"?)\)?\)?['\"’]? failed"
+    r"|\bshould (?:not|never) (?:get|be|have (?:got|come)) here\b|\bshould never happen\b|\bNOT_?REACHED\b"
+    r"|\bthis (?:is|was) (?:a bug|impossible)\W*$",
+    re.IGNORECASE,
+)
+"""What an assertion says that says nothing of what went wrong."""
+_FRAMES = (
+    re.compile(
+        r"^\s*\[(?P<depth>\d{1,3})\] (?P<function>macro expansion|top-level scope|\(::[^)]{1,200}\)|[^\s(]{1,200}?)"
+        r"(?P<arguments>\(.{0,1900}?\)?)?(?: at (?P<file>\S{1,300}?):(?P<line>\d{1,7}))?(?: \[inlined\])?\s*$"
+    ),
+    re.compile(
+        r"^\s*(?P<depth>\d{1,3}): +(?:0x[0-9a-f]{6,16} - )?"
+        r"(?P<function>[A-Za-z_<][^\s(]{1,300})(?P<arguments>)(?P<file>)(?P<line>)\s*$"
+    ),
+    re.compile(
+        r"^\s*#(?P<depth>\d{1,3})\s+(?:0x[0-9a-f]{2,16} in )?(?P<function>[\w:~<>*&, ]{1,200}?) ?(?P<arguments>\(.{0,400}\))"
+        r"(?: at (?P<file>[\w./+-]{1,300}):(?P<line>\d{1,7}))?"
+    ),
+)
+_PLACE_BELOW = re.compile(
+    r"^\s+(?:@ (?:[\w.]{1,120} )?|at )(?P<file>[^\s:]{1,300}):(?P<line>\d{1,7})(?::\d{1,5})?(?: \[inlined\])?\s*$"
+)
+_OF_C = re.compile(
+    r"(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7}): (?P<function>[^:]{1,300}(?:::[^:]{1,300}){0,6}): Assertion "
+)
+_STARTED_AT = re.compile(r"^in expression starting at (?P<file>\S{1,300}):(?P<line>\d{1,7})")
+_MACHINERY = re.compile(
+    r"^(?:error|throw\w*|rethrow|macro expansion|top-level scope|include|_include|exec_options|_start|main|kwcall|collect|iterate"
+    r"|_?_?assert\w*|__assert_fail\w*|abort|raise|gsignal|backtrace|panic\w*|rust_begin_unwind|rust_panic|\(::.*|__libc_start\w*|\?\?"
+    r"|core::panicking\S*|core::result\S*|core::option\S*|std::\S*|__GI_\S*|__pthread\S*|\w*unreachable\w*|\w*_fail(?:ed)?)$"
+)
+_LIBRARY = re.compile(
+    r"\.julia/(?:packages|dev|juliaup|artifacts)/|^\./|^none$|/share/julia/|/rustc/|\.cargo/|/site-packages/|/dist-packages/|^/usr/"
+    r"|^/opt/|^/lib|/include/|conda\w*/|/spack/|/apps/|/software/|REPL\[|^~/\.julia"
+)
+_CLASS = re.compile(
+    r"\b(?P<name>(?:[A-Z][a-z0-9]+){1,6}(?:Solver|Method|Optimi[sz]er|Integrator|Stepper|Parser|Reader|Loader|Decoder|Sampler|Iterator|Search))\b"
+)
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_!:.<>~]+")
+_MEANINGS = (
+    (
+        "solve solver nr newton raphson krylov gmres cg bicgstab iterate iteration iterations converge convergence relax picard "
+        "fixedpoint bisect bisection brent root linesearch minimize minimise optimize optimise optimizer sweep scf",
+        "the iteration came to its end without a solution that it accepts (it did not converge): allow more iterations or a looser "
+        "tolerance, turn a line search or damping on, take a smaller step or better start values, and print the residual of each "
+        "iteration, which shows whether it falls, stalls or is NaN",
+    ),
+    (
+        "step stepper advance integrate integrator propagate evolve march substep",
+        "a step of the integration did not succeed: take a smaller step or a looser tolerance, and print what goes into that step",
+    ),
+    (
+        "parse parser read reader load loader decode decoder lex lexer token tokenize scan deserialize unpack header",
+        "what it read has a form that its author did not expect: look at the input that is read there (another version, an empty "
+        "or cut file, another kind of record)",
+    ),
+    (
+        "convert cast promote dispatch switch select visit match kind type enum encode map lookup",
+        "a value or kind came in that none of its branches takes: print what is handed to it, and look which option "
+        "or input gives it",
+    ),
+    (
+        "send recv receive exchange gather scatter reduce barrier comm communicate partition distribute",
+        "the processes do not agree on what they exchange: compare their number and the split of the data with what "
+        "the input wants",
+    ),
+)
+"""By words of a name: what it means that such a function came to a branch that cannot be."""
+_ANY_CASE = "what came in, or what it computed, is a case that its author had not thought of: print what is handed to it there"
+
+
+class StackFrame(NamedTuple):
+    """A frame of a stack of any runtime."""
+
+    function: str
+    arguments: str
+    file: str
+    line: int
+    number: int
+    """Line of the log."""
+
+    @property
+    def place(self) -> str:
+        """File and line; empty where the stack has none."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+def empty_assertion_account(cited: Citation, facts: Facts) -> str:
+    """Return what an assertion without words means by the function that it stands in; empty of other lines and without a stack."""
+    text = facts.streams.body(cited.text[:MOST_OF_LINE]).text if cited.file == "job.log" else ""
+    if not text or _EMPTY.search(text) is None:
+        return ""
+    frames = list(_frames(cited, text, facts))
+    at = next((place for place, frame in enumerate(frames) if not _MACHINERY.match(_bare(frame.function))), None)
+    if at is None:
+        return ""
+    frame = frames[at]
+    meaning, kind = _meaning(frame)
+    of_kind = f" of {kind}" if kind else ""
+    stands = f" ({frame.place}, job.log:{frame.number})" if frame.place else f" (job.log:{frame.number})"
+    own = _own_place(frames[at:], cited, facts)
+    called = (
+        f" It is reached from {own}: change it there, or in what that hands over."
+        if own and own.partition(" ")[0] != frame.place
+        else ""
+    )
+    return (
+        f"{WITHOUT_WORDS}; the function above it has: {_bare(frame.function)[:MOST_OF_NAME]}{of_kind}{stands} came to "
+        f"a branch that its author took for impossible, so {meaning}.{called}"
+    )
+
+
+def _frames(cited: Citation, text: str, facts: Facts) -> Iterator[StackFrame]:
+    """Yield the frames behind a cited line, innermost first; of an assertion of C the one in its message before them."""
+    if (match := _OF_C.search(text)) is not None:
+        yield StackFrame(
+            match["function"].partition("(")[0].split()[-1], match["function"], match["file"], int(match["line"]), cited.line
+        )
+    lines = facts.between(cited.line + 1, cited.line + LINES_BEHIND)
+    texts = [facts.streams.body(line.text[:MOST_OF_LINE]).text.rstrip() for line in lines]
+    depth = -1
+    for place, (line, body) in enumerate(zip(lines, texts, strict=True)):
+        printed = (body, line.text[:MOST_OF_LINE].rstrip())  # the number of a frame may look like that of a rank
+        match = next((match for form in _FRAMES for each in printed if (match := form.match(each)) is not None), None)
+        if match is None or int(match["depth"]) <= depth:
+            continue
+        depth = int(match["depth"])
+        below = _PLACE_BELOW.match(texts[place + 1]) if place + 1 < len(texts) and not match["file"] else None
+        file, number = (match["file"], match["line"]) if match["file"] else (below["file"], below["line"]) if below else ("", "0")
+        yield StackFrame(match["function"], match["arguments"] or "", file, int(number), line.number)
+
+
+def _bare(function: str) -> str:
+    """Return a function's name without the hash that Rust puts behind it."""
+    return re.sub(r"::h[0-9a-f]{8,20}$", "", function.strip())
+
+
+def _meaning(frame: StackFrame) -> tuple[str, str]:
+    """Return what a function's name says, and the class among its arguments that says it more clearly; empty where none does."""
+    kind = next((match["name"] for match in _CLASS.finditer(frame.arguments)), "")
+    words = {word.lower() for name in (frame.function, kind) for word in _HUMPS.split(name) if len(word) >= FEWEST_WORDS}
+    return next((meaning for names, meaning in _MEANINGS if words & set(names.split())), _ANY_CASE), kind
+
+
+def _own_place(frames: Sequence[StackFrame], cited: Citation, facts: Facts) -> str:
+    """Return the innermost place that is in no folder of a library, or where the runtime says that the script was; or empty."""
+    own = next((frame for frame in frames if frame.file and not _LIBRARY.search(frame.file)), None)
+    if own is not None:
+        return f"{own.place} (job.log:{own.number})"
+    lines = facts.between(cited.line + 1, cited.line + LINES_BEHIND)
+    started = next(((match, line) for line in lines if (match := _STARTED_AT.match(line.text[:MOST_OF_LINE]))), None)
+    return f"{started[0]['file']}:{started[0]['line']} (job.log:{started[1].number})" if started is not None else ""
