@@ -84,7 +84,7 @@ class WorkCount(NamedTuple):
 class _Sighting(NamedTuple):
     """A count as one line shows it."""
 
-    count: WorkCount
+    work: WorkCount
     head: str
     """What stands before it, without numbers: counts of one word may mean several things (`trial 19 …, best is trial 3`)."""
 
@@ -104,10 +104,10 @@ def last_count(lines: Iterable[Line]) -> WorkCount | None:
         error = _ERROR_BEHIND.search(line.text, 0, 4 * MOST_OF_LINE)
         text = line.text[: min(MOST_OF_LINE, error.start() if error is not None else MOST_OF_LINE)]
         for sighting in _sightings(text, line.number):
-            by_word.setdefault((sighting.count.word, sighting.count.total), []).append(sighting)
+            by_word.setdefault((sighting.work.word, sighting.work.total), []).append(sighting)
     rising: list[tuple[int, bool, int, WorkCount]] = []
     for sightings in by_word.values():
-        series = [sighting.count for sighting in sightings]
+        series = [sighting.work for sighting in sightings]
         alternatives = [series] if _rises(series) else _by_head(sightings)
         rising += [(_rises(each), each[-1].total is not None, each[-1].line, each[-1]) for each in alternatives]
     counts = [entry for entry in rising if entry[0] >= _fewest(entry[-1])]
@@ -125,7 +125,9 @@ def _drawn(line: Line) -> Iterator[WorkCount]:
     if not matches and error is not None:
         matches = list(_OF_TOTAL.finditer(text[-MOST_OF_LINE:]))
     for match in matches:
-        number, total = (int(match[key] or match.groupdict().get(other) or 0) for key, other in (("number", "at"), ("total", "of")))
+        number, total = (
+            int(match[key] or match.groupdict().get(alternative) or 0) for key, alternative in (("number", "at"), ("total", "of"))
+        )
         before = match.string[: match.start()][-80:]
         prepares = _PREPARES.search(before) or _OTHER_MATTER.search(before)
         if LEAST_DRAWN <= number <= total and total >= LEAST_TOTAL and not prepares:
@@ -136,7 +138,7 @@ def _by_head(sightings: Iterable[_Sighting]) -> list[list[WorkCount]]:
     """Return the counts of one word apart by what stands before them."""
     series: dict[str, list[WorkCount]] = {}
     for sighting in sightings:
-        series.setdefault(sighting.head, []).append(sighting.count)
+        series.setdefault(sighting.head, []).append(sighting.work)
     return list(series.values())
 
 
@@ -174,11 +176,11 @@ def _sightings(text: str, number: int) -> Iterator[_Sighting]:
         is_work = before is None or not _NO_WORK.fullmatch(before[1])
         if total < LEAST_TOTAL or at > total or not is_work or any(match.start() in place for place in places):
             continue
-        beside = (
-            sighting.count.word for sighting in worded if sighting.count.total is None and abs(sighting.count.number - at) <= 1
+        near_words = (
+            sighting.work.word for sighting in worded if sighting.work.total is None and abs(sighting.work.number - at) <= 1
         )
-        things = (match["things"] or "").lower()
-        word = next(beside, things if things and not _NO_WORK.fullmatch(things) else "")
+        plural = (match["things"] or "").lower()
+        word = next(near_words, plural if plural and not _NO_WORK.fullmatch(plural) else "")
         yield _Sighting(WorkCount(word, at, total, number), _head(text, match.start()))
 
 
