@@ -126,7 +126,7 @@ def wait_named(
     It looks as `probe_cause` does, each time it is called, but within one incident the rarer the longer it waits: in between it
     gives its last answer. `asked` is false where nothing was looked at: neither the policy nor the job's configuration names the
     service, it is a node of the job itself or reached through a proxy, or no node could be asked. Then the status is may_restart,
-    and `note` says why.
+    and `note` says why. `appendix` says that it is there again, for a message that nothing was started all the same.
 
     Args:
         job: Scheduler job id of the job that failed: from its nodes, and with its owner's rights.
@@ -146,13 +146,14 @@ def wait_named(
         refusal, answers = _of_named(context, job, cause)
         answers = [answer._replace(good=None) if answered and answer.silent else answer for answer in answers]
         if refusal:
-            return {"status": MAY_RESTART, "note": refusal, "asked": False}
+            return {"status": MAY_RESTART, "note": refusal, "asked": False, "appendix": ""}
     bad = [answer.text for answer in answers if answer.good is False]
     if bad:
-        return {"status": WAITING, "note": f"waits for {cause}: {bad[0]}", "asked": True}
+        return {"status": WAITING, "note": f"waits for {cause}: {bad[0]}", "asked": True, "appendix": ""}
     good = [answer.text for answer in answers if answer.good]
     note = good[0] if good else f"{cause} could not be asked: {'; '.join(answer.text for answer in answers[:1]) or 'no node'}"
-    return {"status": MAY_RESTART, "note": note, "asked": bool(good)}
+    appendix = f", though {cause} is there again" if good else ""
+    return {"status": MAY_RESTART, "note": note, "asked": bool(good), "appendix": appendix}
 
 
 @tool(risk=Risk.READ)

@@ -20,6 +20,7 @@ from assistant.recover.directives import directives_of, together_words
 from assistant.recover.failure_origins import refused_words
 from assistant.recover.job_program import JobProgram, programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points, logs_of
+from assistant.recover.kept_work import kept_words
 from assistant.recover.resume.means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume.plan import ResumePlan, resume_plan
 from assistant.recover.resume.stages import only_reads
@@ -73,11 +74,37 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     lines = [f"{to}: job {job} ({failed_job.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
     rest_words = time_left(context, failed_job) if reason == "time_limit" else ""
-    saved = " ".join(part for part in (rest_words, saved_state(context, failed_job)) if part)
+    search = _searched(context, failed_job)
+    saved = " ".join(part for part in (rest_words, saved_state(context, failed_job, search)) if part)
     lines += [saved] if saved else []
+    going_on = _going_on(context, failed_job, search) if saved and search is not None else ""
     first = "move away first what a start would destroy, and then submit it again" if DESTROYS in saved else "submit it again"
     lines.append(f"Nightshift did not restart it; {first} when that is done.")
-    return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}
+    return {
+        "owner": to,
+        "text": "\n".join(lines),
+        "saved": saved,
+        "note": f"{to} must act: {advice}{f' {going_on}' if going_on else ''}",
+    }
+
+
+def _searched(context: Context, job: Job) -> CheckpointSearch | None:
+    """Return what a job saved and where; None where that cannot be told now."""
+    try:
+        return search_of(context, job)
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return None
+
+
+def _going_on(context: Context, job: Job, search: CheckpointSearch) -> str:
+    """Return what of a job's work a start goes on behind, where it saved no checkpoint and its script takes nothing away first.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if search.inventory is not None or start_warning(job, search):
+        return ""
+    return kept_words(job, search.programs, context.clock.now())
 
 
 @tool(risk=Risk.READ)
@@ -214,22 +241,28 @@ def _goal(job: Job, layout: str, path: str) -> int | None:
     return training_goal(options, texts[:MOST_READ_AHEAD])
 
 
-def saved_state(context: Context, job: Job) -> str:
+def saved_state(context: Context, job: Job, search: CheckpointSearch | None = None) -> str:
     """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
 
     Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
     at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
+
+    Args:
+        context: Of the call.
+        job: The attempt.
+        search: What it saved and where, where that is known already.
     """
     try:
-        search = search_of(context, job)
+        search = search or search_of(context, job)
         if search.inventory is None:
             is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
             elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
             if elsewhere:
                 return f"{elsewhere}."
             rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
+            work = _going_on(context, job, search)
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join(filter(None, [*sentences, rerun, start_warning(job, search)]))
+            return " ".join(filter(None, [*sentences, work, rerun, start_warning(job, search)]))
         judged = refused_from_log(job, search.inventory)
         judged = _sampled(judged, job)
         way = resume_of(context, job, search)

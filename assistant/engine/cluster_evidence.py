@@ -19,6 +19,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         edited_files,
         ended_helpers,
         ended_servers,
+        gone_inputs,
         job_sources,
         locked_files,
         loss_divergence,
@@ -42,6 +43,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         return diagnosis
     diagnosis = loss_divergence.with_own_divergence(engine, loss_divergence.with_spike_step(engine, diagnosis, job), job)
     diagnosis = with_sender(storage.with_storage(engine, incident, diagnosis, job), job)
+    diagnosis = gone_inputs.with_gone_input(engine, incident, diagnosis, job)
     diagnosis = removed_causes.with_removed_cause(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_failed_launch(engine, incident, diagnosis, job)
     diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)

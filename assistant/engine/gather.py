@@ -272,7 +272,9 @@ def with_no_checkpoint(diagnosis: Diagnosis, job: Job | None, folders: Mapping[s
     if search.stateless:
         return without_checkpoint(diagnosis, "It keeps no state: a restart loses only what it was at.")
     if search.pieces:
-        return without_checkpoint(diagnosis, f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}")
+        words = f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}"
+        without_save = without_checkpoint(diagnosis, words)
+        return replace(without_save, advice=without_save.advice.replace("Restart from the start", "Restart", 1))
     cost = cost_of_beginning(job, diagnosis.step, gpu_hours(job, now), search.programs, diagnosis.action)
     return without_checkpoint(diagnosis, f"It never saved a checkpoint. {cost}")
 

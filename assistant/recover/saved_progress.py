@@ -32,7 +32,9 @@ from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS
 from assistant.recover.checkpoints.place import says_saved
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.job_program import JobProgram
 from assistant.recover.joblog import counted_lines, counted_points, log_lines, log_points
+from assistant.recover.source.continued_work import continued_work
 from assistant.recover.source.reruns import is_log, skips_what_is_there
 from assistant.recover.verify import Look, Seen, loss_seen
 from assistant.untrusted import (
@@ -294,7 +296,11 @@ def pieces_made(job: Job, folders: Mapping[str, Path], now: datetime) -> str:
         return ""
     try:
         search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
-        if search.state is not SaveState.NEVER_SAVED or not skips_what_is_there(search.programs):
+        if search.state is not SaveState.NEVER_SAVED:
+            return ""
+        if search.pieces and (grown := _written_since(job, search.programs)):
+            return grown
+        if not skips_what_is_there(search.programs):
             return ""
         pieces = new_pieces(job, now)
     except (NightshiftError, OSError):
@@ -302,6 +308,18 @@ def pieces_made(job: Job, folders: Mapping[str, Path], now: datetime) -> str:
     if pieces is None or pieces.number < FEWEST_PIECES:
         return ""
     return f"job {job.id} wrote {pieces.number} files like {pieces.newest} since it began"
+
+
+def _written_since(job: Job, programs: Sequence[JobProgram]) -> str:
+    """Return that a job has written to a file that its program reads first, to go on behind it, as a sentence; empty where not."""
+    for work in continued_work(programs):
+        if job.started is None or not work.path or "*" in work.path:
+            continue
+        with reading_as(job.account), suppress(OSError):
+            status = within(LOOK_S, partial(status_of, Path(work.path)), work.path)
+            if datetime.fromtimestamp(status.st_mtime, UTC) > job.started and status.st_size:
+                return f"job {job.id} has written to {work.path} since it began, and goes on behind what stood in it ({work.place})"
+    return ""
 
 
 def new_pieces(job: Job, now: datetime) -> NewPieces | None:

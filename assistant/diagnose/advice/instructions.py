@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from assistant.content.reasons import gives_orders
-from assistant.diagnose.advice.sentences import with_capital
+from assistant.diagnose.advice.sentences import with_capital, without_unopened
 
 SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
 """Characters of a sentence that is quoted as a remedy."""
@@ -89,7 +89,7 @@ def instruction_in(text: str) -> str:
     """Return the sentence of a message that tells what to type, as an instruction; empty where none names a command or setting."""
     ranked: list[tuple[int, int, str]] = []
     for match in _INSTRUCTION.finditer(text[:2000]):
-        words = _NEXT_FIELD.split(match["words"], maxsplit=1)[0].strip(" :;,")
+        words = without_unopened(_NEXT_FIELD.split(match["words"], maxsplit=1)[0].strip(" :;,"))
         typed = _TYPED.search(words)
         is_fit = SHORTEST_INSTRUCTION <= len(words) <= LONGEST_REMEDY and not NO_REMEDY.search(words) and not gives_orders(words)
         if typed is not None and is_fit:

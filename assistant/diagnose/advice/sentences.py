@@ -31,6 +31,22 @@ def with_capital(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}" if _PLAIN_WORD.match(sentence) else sentence
 
 
+_OPENERS = {")": "(", "]": "[", "}": "{"}
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+
+
+def without_unopened(text: str) -> str:
+    """Return a text less the closing quotes and brackets at its end that nothing in it opens, as of a sentence cut out of JSON."""
+    while text:
+        last = text[-1]
+        quotes = _APOSTROPHE.sub("", text).count(last) if last in "\"'`" else 0
+        opener = _OPENERS.get(last)
+        if not (quotes % 2 or (opener is not None and text.count(last) > text.count(opener))):
+            return text
+        text = text[:-1].rstrip(" ,;:")
+    return text
+
+
 def joined(parts: Sequence[str]) -> str:
     """Return the parts as one text."""
     return " ".join(_new(_change_first(parts)))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.diagnose.readers.rounds import last_count
 from assistant.engine.evidence.file_systems import NodeFault
 from assistant.engine.gather import ask, caused_outside
 from assistant.errors import InputError, NightshiftError, ToolError, Unavailable
@@ -26,9 +27,13 @@ from assistant.watch.outages import NOT_THERE, PATH, unescaped_lines
 if TYPE_CHECKING:
     from assistant.engine.ports import EnginePort
 
+MISSING_DATA = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
+"""Reasons of a file of data that was not found."""
 MOST_SHOWN_JOBS = 8
 """Jobs beside another one that are asked for one by one."""
 MOST_NODES_NAMED = 4
+FEWEST_ROUNDS = 2
+"""Of what a job counts itself, from which on it had done some of its work."""
 LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
 _RELATIVE = re.compile(r"""['"`](?:\./)?([\w@%+=~-][\w.@%+=~-]{0,255}(?:/[\w.@%+=,~-]{1,255}){1,40})['"`]""")
@@ -102,7 +107,7 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
     """
     answered = [state for state in states if not state.get("silent") and state.get("stands")]
     folders = {missing_folder(state) for state in answered}
-    writes = any(_WRITES.search(cited.text) for cited in diagnosis.root_cause)
+    writes = is_written([cited.text for cited in diagnosis.root_cause])
     if diagnosis.step is None or writes or len(folders) != 1 or not (folder := folders.pop()):
         return None
     path = PurePosixPath(str(answered[0]["path"]))
@@ -118,13 +123,29 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
     return caused_outside(diagnosis, loss, Action.WAIT_AND_RETRY, advice, Whereabouts(f"{AWAY} {folder}"))
 
 
-def with_absent_folder(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) -> Diagnosis:
+def is_written(texts: Sequence[str]) -> bool:
+    """Tell whether lines say that a file was to be made: nothing had been read there."""
+    return any(_WRITES.search(text) for text in texts)
+
+
+def progress_words(diagnosis: Diagnosis, job: Job) -> str:
+    """Return how far a job had come: its step, else what it counts itself; empty where it shows neither."""
+    if diagnosis.step is not None:
+        return f"step {diagnosis.step}"
+    try:
+        count = last_count(log_lines(job))
+    except (NightshiftError, OSError):
+        return ""
+    return str(count) if count is not None and count.number >= FEWEST_ROUNDS else ""
+
+
+def with_absent_folder(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis:
     """Return a diagnosis that says that the whole folder is gone of a file that was missing behind a step; else as it is."""
     answered = [state for state in states if not state.get("silent") and state.get("stands")]
     folders = {missing_folder(state) for state in answered}
-    if diagnosis.step is None or len(folders) != 1 or not (folder := folders.pop()):
+    if len(folders) != 1 or not (folder := folders.pop()) or not progress_words(diagnosis, job):
         return diagnosis
-    nodes = _nodes_in_words(list(dict.fromkeys(str(state["node"]) for state in answered)))
+    nodes = nodes_in_words(list(dict.fromkeys(str(state["node"]) for state in answered)))
     stands = f"where no more than {answered[0]['stands']} stood"
     sentence = f"Not that file alone: the whole folder {folder} was not there on {nodes}, {stands}."
     return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
@@ -133,8 +154,9 @@ def with_absent_folder(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]
 def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis | None:
     """Return a diagnosis of a file that was away for a moment: the job goes on once more. None where that is not what was seen.
 
-    It is there on all nodes of the job now, and the job had trained: neither its path nor its folder can have been wrong for all
-    that. Of a job that failed before its first step nothing tells whether it looked in another folder, or in a container.
+    It is there on all nodes of the job now, and the job had trained, or counted what it did: neither its path nor its folder can
+    have been wrong for all that. Of a job that failed before its first step nothing tells whether it looked in another folder or
+    in a container.
 
     Args:
         diagnosis: Of a file that was not found.
@@ -145,10 +167,10 @@ def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], jo
     standing = [state for state in own if not state.get("silent") and state.get("stands") and state["stands"] == state["real"]]
     nodes = {str(state["node"]) for state in standing}
     complete = nodes == {*job.nodes} and len(standing) == len(own)
-    if diagnosis.step is None or diagnosis.action is not Action.FIX_AND_RESUBMIT or not complete:
+    if diagnosis.action is not Action.FIX_AND_RESUBMIT or not complete or not (reached := progress_words(diagnosis, job)):
         return None
     path = standing[0]["path"]
-    words = f"{path} was not there when the job asked for it behind step {diagnosis.step}, and is there again now"
+    words = f"{path} was not there when the job asked for it behind {reached}, and is there again now"
     places = f"{', '.join(sorted(nodes)[:4])}{' and others' if len(nodes) > 4 else ''}"
     advice = (
         f"Restart from the last healthy checkpoint: {words}, on {places}. Nothing has to be changed in the job; if it is away "
@@ -157,7 +179,8 @@ def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], jo
     return caused_outside(diagnosis, f"{words} (on {places}): it was away for a moment.", Action.RESTART_SAME_NODES, advice)
 
 
-def _nodes_in_words(nodes: Sequence[str]) -> str:
+def nodes_in_words(nodes: Sequence[str]) -> str:
+    """Return names of nodes, the first few of many."""
     more = f" and {len(nodes) - MOST_NODES_NAMED} more" if len(nodes) > MOST_NODES_NAMED else ""
     return f"{', '.join(nodes[:MOST_NODES_NAMED])}{more}"
 
@@ -172,7 +195,7 @@ class PartialCopy(NamedTuple):
     @property
     def sentence(self) -> str:
         """For people: which nodes lack it."""
-        lacking, holding = (_nodes_in_words(nodes) for nodes in (self.lacking, self.holding))
+        lacking, holding = (nodes_in_words(nodes) for nodes in (self.lacking, self.holding))
         return f"{self.path} is missing on {lacking} and is there on {holding}: each node has a disk of its own there."
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from assistant.engine.evidence.missing_data import with_file_back
-from assistant.engine.evidence.storage import MISSING_DATA
+from assistant.engine.evidence.missing_data import MISSING_DATA, with_file_back
 from assistant.engine.gather import ask
 from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.watch.outages import NOT_THERE, SETTLING, paths_of
@@ -27,7 +26,7 @@ def with_returned_file(engine: EnginePort, incident: Incident, diagnosis: Diagno
     """
     texts = [cited.text for cited in diagnosis.root_cause]
     missing = job is not None and diagnosis.reason in MISSING_DATA and any(NOT_THERE.search(text) for text in texts)
-    is_open = diagnosis.action is Action.FIX_AND_RESUBMIT and diagnosis.step is not None and incident.parent is None
+    is_open = diagnosis.action is Action.FIX_AND_RESUBMIT and incident.parent is None
     if job is None or not missing or not is_open or len(job.nodes) > MOST_NODES or SETTLING not in engine.store.stages(incident.id):
         return diagnosis
     paths = paths_of(diagnosis.reason, texts)

@@ -33,6 +33,7 @@ from assistant.engine.evidence.file_systems import (
     unnamed_disk,
 )
 from assistant.engine.evidence.missing_data import (
+    MISSING_DATA,
     is_shared,
     lost_saves,
     missing_folder,
@@ -68,8 +69,6 @@ STORAGE_REASONS = frozenset(
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
-MISSING_DATA = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
-"""Reasons of a file of data that was not found."""
 RETRY_ACTIONS = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
 OPEN_STATES = (SaveState.UNKNOWN, SaveState.SAVED_ELSEWHERE)
 MOST_ASKED = 32
@@ -125,7 +124,7 @@ def with_storage(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, j
     away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
     rows = [states[0], *_states_beside(engine, incident, job, states[0], most=MOST_OTHERS)] if away else []
     if away:
-        return without_its_data(diagnosis, rows) or with_absent_folder(diagnosis, rows)
+        return without_its_data(diagnosis, rows) or with_absent_folder(diagnosis, rows, job)
     if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSING_DATA and incident.parent is None:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
         if (restart := with_file_back(diagnosis, rows, job)) is not None:

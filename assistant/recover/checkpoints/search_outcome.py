@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assistant.errors import InputError
 from assistant.logs.lines import Line
@@ -26,10 +26,13 @@ from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_chec
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.own_folders import WALK_ENTRIES, OtherRuns, changed_at
 from assistant.recover.checkpoints.place import NO_SAVE, Place, new_series
-from assistant.recover.job_program import FileReader, JobProgram
+from assistant.recover.checkpoints.written_files import unexplained_files
+from assistant.recover.job_program import HARMLESS, QUIET, FileReader, JobProgram, job_launches
 from assistant.recover.resume.stages import Stages
 from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.recover.shell.words import joined_path
+from assistant.recover.source.continued_work import continued_work
+from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.finished_pieces import pieces_of_script
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
@@ -90,9 +93,15 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
         Unavailable: The storage did not answer.
     """
     stated = search.place is not None and search.place.stated
-    if job.spec is None or search.state is SaveState.NEVER_SAVED or stated or search.stages is not None:
+    if job.spec is None or search.stateless or stated or search.stages is not None:
         return search
     read, work_dir = FileReader(job.account), str(job.work_dir or job.spec.work_dir or "")
+    open_states = (SaveState.UNKNOWN, SaveState.NEVER_SAVED)
+    if search.state in open_states and (place := continued_place(job, search, read)):
+        note = f"job {job.id} needs no checkpoint: its program goes on behind what it has written ({place})"
+        return replace(search, state=SaveState.NEVER_SAVED, note=note, settle="", pieces=place)
+    if search.state is SaveState.NEVER_SAVED:
+        return search
 
     def read_sourced(path: str) -> str | None:
         plain = path.replace("$SLURM_SUBMIT_DIR", work_dir).replace("$PWD", work_dir)
@@ -112,6 +121,38 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
     if any(words in work.doubt for words in UNKNOWN):
         settle = f"{settle}; or {search.settle}"  # what it starts may save checkpoints all the same
     return replace(search, note=note, settle=settle)
+
+
+STORE_SUFFIXES = ("", "-journal", "-wal", "-shm")
+"""What SQLite adds to the name of a store for files beside it."""
+_LEARNS = re.compile(r"\bbackward\s*\(|\boptim(?:izer)?\b(?!ize)|\.fit\s*\(|\b(?:torch|tensorflow|jax|lightning|transformers)\b")
+_OTHER_COMMANDS = HARMLESS | QUIET - frozenset(("rm", "mv", "cp", "ln", "source", "."))
+
+
+def continued_place(job: Job, search: CheckpointSearch, read: FileReader) -> str:
+    """Return the line by which the only program of a job goes on behind what it has written; empty where that is not all it wrote.
+
+    It trains nothing, starts no other program and saves no state of a known kind; each file that the attempt wrote and that may
+    hold results is one that the program reads first.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    programs = search.programs
+    if len(programs) != 1 or search.unsorted is not None or programs[0].starts_others or programs[0].unread_behind:
+        return ""
+    program = programs[0]
+    commands = {PurePosixPath(launch.words[0]).name for launch in job_launches(job, read) if launch.words != program.launch.words}
+    is_read = bool(program.sources) and all(source.parsed for source in program.sources)
+    if not is_read or commands - _OTHER_COMMANDS - {"cd"} or any(_LEARNS.search(source.text) for source in program.sources):
+        return ""
+    work = [entry for entry in continued_work(programs) if entry.path and "*" not in entry.path]
+    paths = {f"{entry.path}{suffix}" for entry in work for suffix in (STORE_SUFFIXES if entry.is_store else ("",))}
+    if not work or file_uses(program).saves or any(path in paths for path in program.removed):
+        return ""
+    written = unexplained_files(job, programs)
+    is_all = bool(written) and all(str(file.path) in paths for file in written)
+    return work[0].place if is_all else ""
 
 
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())

@@ -21,11 +21,12 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.job_program import JobProgram
 from assistant.recover.joblog import log_lines
-from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.source.continued_lines import continued_by_lines
+from assistant.recover.source.continued_work import continued_work, deciding_reads, outside_path, passes_over
 from assistant.recover.source.file_uses import ARCHIVES, OPENS, FileUses, argument_of, file_uses
 from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.newest_choice import LISTS
-from assistant.recover.source.paths import COUNTED, Caller, Texts
+from assistant.recover.source.paths import Caller
 from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
 from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within
 
@@ -228,6 +229,7 @@ def repeated_writes(programs: Sequence[JobProgram], reached: Mapping[str, int] |
     writes: list[RepeatedWrite] = []
     for program in programs:
         uses = file_uses(program)
+        reads = deciding_reads(uses)
         for caller in uses.calls:
             opened = _opened(uses, caller)
             if opened is None:
@@ -236,11 +238,11 @@ def repeated_writes(programs: Sequence[JobProgram], reached: Mapping[str, int] |
                 continue
             node, deed = opened
             texts = uses.reader.texts(caller.source, node, caller.scope)
-            if deed is WriteDeed.APPENDS and _passes_over(uses, texts):
+            if deed is WriteDeed.APPENDS and passes_over(reads, texts):
                 continue
             line = f"{dotted(caller.node.func)}() in {PurePosixPath(caller.source.path).name}, line {caller.node.lineno}"
             for text in sorted(texts):
-                path = _outside(program, text)
+                path = outside_path(program, text)
                 if path and not is_log(path):
                     writes.append(RepeatedWrite(deed, path, line, program.name))
     return list(dict.fromkeys(writes))[:MOST_WRITES]
@@ -258,9 +260,12 @@ def writes_of_job(job: Job, programs: Sequence[JobProgram], *, seen_open: bool =
     texts = [line.text for line in log_lines(job, most_bytes=LOG_BYTES)] if failed else []
     writes = repeated_writes(programs, lines_reached(texts))
     logs = {str(path) for path in (job.log, job.error_log) if path is not None}
+    # what a program reads first, to pass over what stands in it, it does not write a second time
+    read_first = [work.path for work in (*continued_work(programs), *continued_by_lines(job)) if work.path]
     for file in job.processes.files if seen_open and job.processes is not None else ():
         path = str(file.path)
-        if file.appends and path not in logs and not is_log(path):
+        continues = any(fnmatchcase(path, pattern) for pattern in read_first)
+        if file.appends and path not in logs and not is_log(path) and not continues:
             writes.append(RepeatedWrite(WriteDeed.APPENDS, path, file.source, ""))
     return present_writes(writes, partial(_state_of, job.account), partial(_names_in, job.account), began=job.started)
 
@@ -371,86 +376,6 @@ def _opened(uses: FileUses, caller: Caller) -> tuple[ast.expr, WriteDeed] | None
 def _mode_of_table(call: ast.Call) -> str:
     value = next((item.value for item in call.keywords if item.arg == "mode"), None)
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
-
-
-def _passes_over(uses: FileUses, texts: Texts) -> bool:
-    """Tell whether a program reads what it has appended to, and a test by that passes over what is done."""
-    if not texts or any(UNRESOLVED in text and not text.strip(UNRESOLVED) for text in texts):
-        return False
-    for caller in uses.calls:
-        name = dotted(caller.node.func)
-        mode = uses.mode_of(caller) if name in OPENS else ""
-        reads = name in OPENS and not set(mode) & set("wxa")
-        if (
-            not reads
-            or not uses.reader.texts(caller.source, caller.node.args[0] if caller.node.args else None, caller.scope) & texts
-        ):
-            continue
-        body: ast.AST = caller.scope or uses.reader.names_of(caller.source).tree
-        if any(_decides(body, name) for name in _names_from(body, caller.node)):
-            return True
-    return False
-
-
-def _names_from(body: ast.AST, call: ast.Call) -> Iterator[str]:
-    """Yield the names that hold what a call has read: assigned from it, or filled in its `with` or `for`."""
-    for node in ast.walk(body):
-        if isinstance(node, ast.Assign) and any(inner is call for inner in ast.walk(node.value)):
-            yield from (item.id for target in node.targets for item in ast.walk(target) if isinstance(item, ast.Name))
-        elif isinstance(node, ast.With | ast.For) and any(
-            inner is call
-            for part in ([item.context_expr for item in node.items] if isinstance(node, ast.With) else [node.iter])
-            for inner in ast.walk(part)
-        ):
-            for inner in ast.walk(ast.Module(node.body, [])):
-                if isinstance(inner, ast.Assign | ast.AugAssign):
-                    targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
-                    yield from (item.id for target in targets for item in ast.walk(target) if isinstance(item, ast.Name))
-                elif (
-                    isinstance(inner, ast.Call)
-                    and isinstance(inner.func, ast.Attribute)
-                    and inner.func.attr in ("add", "append", "update")
-                ):
-                    yield from (item.id for item in [inner.func.value] if isinstance(item, ast.Name))
-
-
-def _decides(body: ast.AST, name: str) -> bool:
-    """Tell whether a membership or a comparison with a name passes over a round of a loop, or chooses what is gone through."""
-
-    def compares(test: ast.AST) -> bool:
-        return any(
-            isinstance(inner, ast.Compare) and any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(inner))
-            for inner in ast.walk(test)
-        )
-
-    for node in ast.walk(body):
-        if isinstance(node, ast.If) and compares(node.test):
-            skips = any(isinstance(inner, ast.Continue) for inner in ast.walk(ast.Module(node.body, [])))
-            writes = any(
-                isinstance(inner, ast.Call) and dotted(inner.func).endswith("write")
-                for inner in ast.walk(ast.Module(node.body, []))
-            )
-            if skips or writes:
-                return True
-        elif isinstance(node, ast.comprehension):
-            if any(map(compares, node.ifs)):
-                return True
-        elif isinstance(node, ast.For) and any(
-            isinstance(inner, ast.Slice | ast.Call)
-            and any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(inner))
-            for inner in ast.walk(node.iter)
-        ):
-            return True
-    return False
-
-
-def _outside(program: JobProgram, text: str) -> str:
-    """Return a path as an absolute one, with `*` for what only a run knows; empty where nothing of it is known."""
-    pattern = re.sub(f"[{UNRESOLVED}{COUNTED}]+", "*", text.replace("*", "?"))
-    if not re.search(r"[^\W\d_]", pattern.replace("*", "")):
-        return ""
-    path = program.launch.outside(pattern)
-    return str(path) if path is not None else ""
 
 
 def is_log(path: str) -> bool:

@@ -1,0 +1,324 @@
+"""Which files a program reads at its start so that it goes on behind what it has made: results, lists, stores. Pure.
+
+Python is read as syntax: a file that the program appends to and reads, where a test by what it read passes over work; an SQL store
+of which a query bounds the work; a study that is loaded if it exists. Of other languages only forms of lines are known.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from assistant.recover.job_program import JobProgram
+from assistant.recover.shell.folders import UNRESOLVED
+from assistant.recover.source.declared_settings import UNKNOWN
+from assistant.recover.source.file_uses import OPENS, FileUses, argument_of, file_uses
+from assistant.recover.source.load_calls import PRESENT
+from assistant.recover.source.paths import COUNTED, Caller, Texts
+from assistant.recover.source.trainer_source import TrainerSource, dotted, syntax_tree
+
+READ_METHODS = frozenset(("read_text", "read_bytes"))
+READ_TABLES = frozenset("read_csv read_table read_json read_parquet loadtxt genfromtxt".split())
+FILLS = frozenset("add append update extend setdefault".split())
+GATHERS = frozenset("set frozenset list dict tuple sorted len sum max Counter".split())
+"""Calls whose result tells the same as what they are given."""
+QUERIES = frozenset("execute read_sql read_sql_query".split())
+_SELECT = re.compile(r"\s{0,40}select\b", re.IGNORECASE)
+_CHANGES = re.compile(r"\s{0,40}(?:insert|update|replace)\b", re.IGNORECASE)
+_EMPTIES = re.compile(r"\b(?:drop\s+table|delete\s+from|truncate)\b", re.IGNORECASE)
+_EXITS = re.compile(r"^(?:(?:sys|os)\._?exit|exit|quit|SystemExit|\w*\.error)$")
+_STORE_URL = re.compile(r"sqlite:/{3}(?P<path>[^?]{1,400})")
+DEEPEST = 2
+"""Functions through which what was read is handed back."""
+
+
+class ContinuedWork(NamedTuple):
+    """A file that a program reads first, to go on behind what stands in it."""
+
+    path: str
+    """Absolute; a pattern where only a run knows all of it; empty where nothing of it is known."""
+    place: str
+    """The line that reads it: `evaluate.py:11`."""
+    is_store: bool = False
+    """Whether it is a data base, whose lines nobody counts."""
+
+
+class DecidingRead(NamedTuple):
+    """A call that reads a file, and by whose result work is passed over."""
+
+    caller: Caller
+    texts: Texts
+    """What its path may be."""
+
+
+def continued_work(programs: Iterable[JobProgram]) -> list[ContinuedWork]:
+    """Return what programs in Python read first, to go on behind it: what they append to, and stores."""
+    work: list[ContinuedWork] = []
+    for program in programs:
+        uses = file_uses(program)
+        appended = frozenset(text for caller in uses.calls for text in _appended(uses, caller))
+        for read in deciding_reads(uses):
+            work += [_work(program, read.caller, text) for text in sorted(read.texts & appended) if is_told(text)]
+        for caller, texts in _stores(uses):
+            work += [_work(program, caller, text)._replace(is_store=True) for text in sorted(texts)[:1]]
+    return list(dict.fromkeys(work))
+
+
+def _work(program: JobProgram, caller: Caller, text: str) -> ContinuedWork:
+    place = f"{PurePosixPath(caller.source.path).name}:{caller.node.lineno}"
+    return ContinuedWork(outside_path(program, text), place)
+
+
+def passes_over(reads: Iterable[DecidingRead], texts: Texts) -> bool:
+    """Tell whether a program reads one of some paths and passes over work by that; False where nothing of them is known."""
+    is_known = bool(texts) and all(is_told(text) for text in texts)
+    return is_known and any(read.texts & texts for read in reads)
+
+
+def deciding_reads(uses: FileUses) -> list[DecidingRead]:
+    """Return the calls of a program that read a file and by whose result it passes over work."""
+    reads = []
+    for caller in uses.calls:
+        node = _path_read(uses, caller)
+        if node is not None and _result_decides(uses, caller):
+            reads.append(DecidingRead(caller, uses.reader.texts(caller.source, node, caller.scope)))
+    return reads
+
+
+def is_told(text: str) -> bool:
+    """Tell whether something of a path is known."""
+    return re.search(r"[^\W\d_]", text.replace(UNRESOLVED, "").replace(COUNTED, "")) is not None
+
+
+def outside_path(program: JobProgram, text: str) -> str:
+    """Return a path as an absolute one, with `*` for what only a run knows; empty where nothing of it is known."""
+    pattern = re.sub(f"[{UNRESOLVED}{COUNTED}]+", "*", text.replace("*", "?"))
+    if not re.search(r"[^\W\d_]", pattern.replace("*", "")):
+        return ""
+    path = program.launch.outside(pattern)
+    return str(path) if path is not None else ""
+
+
+def _path_read(uses: FileUses, caller: Caller) -> ast.expr | None:
+    """Return the path of a file that a call reads; None of any other call."""
+    call, name = caller.node, dotted(caller.node.func)
+    method = name.rpartition(".")[2]
+    if name in OPENS:
+        return argument_of(call, "file", 0) if not set(uses.mode_of(caller)) & set("wxa") else None
+    if method in READ_TABLES:
+        return call.args[0] if call.args else None
+    if not isinstance(call.func, ast.Attribute) or name == "os.open" or uses.reader.function_of(caller) is not None:
+        return None
+    if method in READ_METHODS or (method == "open" and not set(uses.mode_of(caller)) & set("wxa")):
+        return call.func.value
+    return None
+
+
+def _appended(uses: FileUses, caller: Caller) -> Texts:
+    """Return the paths that a call opens to append."""
+    call, name = caller.node, dotted(caller.node.func)
+    method = name.rpartition(".")[2]
+    is_open = name in OPENS or (method == "open" and isinstance(call.func, ast.Attribute))
+    if is_open and uses.mode_of(caller)[:1] == "a":
+        holder = call.func.value if name not in OPENS and isinstance(call.func, ast.Attribute) else argument_of(call, "file", 0)
+        return uses.reader.texts(caller.source, holder, caller.scope)
+    mode = next((item.value for item in call.keywords if item.arg == "mode"), None)
+    if method == "to_csv" and isinstance(mode, ast.Constant) and mode.value == "a":
+        return uses.reader.texts(caller.source, argument_of(call, "path_or_buf", 0), caller.scope)
+    return frozenset()
+
+
+def _result_decides(uses: FileUses, caller: Caller, depth: int = 0) -> bool:
+    """Tell whether work is passed over by what a call gives back, also where its function hands that on."""
+    tree = uses.reader.names_of(caller.source).tree
+    body: ast.AST = caller.scope or tree
+    names = _names_from(body, caller.node)
+    if any(decides(tree if "." in name else body, name) for name in names):
+        return True
+    if caller.scope is None or depth >= DEEPEST:
+        return False
+    returned = uses.reader.names_of(caller.source).returned.get(id(caller.scope), ())
+    hands_on = any(inner is caller.node or _name_of(inner) in names for expression in returned for inner in ast.walk(expression))
+    return hands_on and any(_result_decides(uses, outer, depth + 1) for outer in uses.reader.callers(caller.source, caller.scope))
+
+
+def _name_of(node: ast.AST) -> str:
+    """Return a plain name, or `self.done`; empty of any other expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return dotted(node) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+
+
+def _targets(node: ast.expr) -> Iterator[str]:
+    """Yield the names that an assignment gives a value: of `seen[key]` the one that holds it."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for item in node.elts:
+            yield from _targets(item)
+    elif isinstance(node, ast.Subscript | ast.Starred):
+        yield from _targets(node.value)
+    elif name := _name_of(node):
+        yield name
+
+
+def _names_from(body: ast.AST, call: ast.Call) -> set[str]:
+    """Return the names that hold what a call has read: assigned from it, filled in its `with` or `for`, or made of such a name."""
+    names: set[str] = set()
+    for node in ast.walk(body):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            if node.value is not None and any(inner is call for inner in ast.walk(node.value)):
+                names |= _assigned(node)
+        elif isinstance(node, ast.With | ast.For):
+            heads = [item.context_expr for item in node.items] if isinstance(node, ast.With) else [node.iter]
+            if any(inner is call for head in heads for inner in ast.walk(head)):
+                names |= _filled(node.body)
+                handles = [item.optional_vars for item in node.items] if isinstance(node, ast.With) else []
+                names |= {name for handle in handles if handle is not None for name in _targets(handle)}
+    for _ in range(DEEPEST):
+        for node in ast.walk(body):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _tells_the_same(node.value, names):
+                names |= _assigned(node)
+            elif isinstance(node, ast.For) and _tells_the_same(node.iter, names):
+                names |= {name for name in _filled(node.body) if name not in names}
+    return names
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {name for target in targets for name in _targets(target)}
+
+
+def _filled(body: Iterable[ast.stmt]) -> set[str]:
+    names: set[str] = set()
+    for statement in body:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Assign | ast.AugAssign):
+                names |= _assigned(inner)
+            elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in FILLS:
+                names |= {_name_of(inner.func.value)} - {""}
+    return names
+
+
+def _tells_the_same(node: ast.expr, names: set[str]) -> bool:
+    """Tell whether an expression holds what one of some names holds: `set(rows)`, `rows["id"]`, `{row["id"] for row in rows}`."""
+    if _name_of(node) in names:
+        return True
+    if isinstance(node, ast.SetComp | ast.ListComp | ast.DictComp | ast.GeneratorExp):
+        return any(_tells_the_same(part.iter, names) for part in node.generators)
+    if isinstance(node, ast.Subscript | ast.Attribute):
+        return _tells_the_same(node.value, names)
+    if isinstance(node, ast.Call):
+        of_method = isinstance(node.func, ast.Attribute) and _tells_the_same(node.func.value, names)
+        return of_method or (dotted(node.func) in GATHERS and any(_tells_the_same(item, names) for item in node.args))
+    return False
+
+
+def decides(body: ast.AST, name: str) -> bool:
+    """Tell whether a test of a name passes over a round of a loop, ends it, or chooses what is gone through."""
+
+    def mentions(node: ast.AST) -> bool:
+        return any(_name_of(inner) == name for inner in ast.walk(node))
+
+    def compares(test: ast.AST) -> bool:
+        return any(isinstance(inner, ast.Compare) and mentions(inner) for inner in ast.walk(test))
+
+    def lacks(test: ast.AST) -> bool:
+        return any(
+            isinstance(inner, ast.Compare) and isinstance(inner.ops[0], ast.NotIn) and mentions(inner.comparators[0])
+            for inner in ast.walk(test)
+        )
+
+    def chooses(node: ast.AST) -> bool:
+        if isinstance(node, ast.If) and mentions(node.test):
+            inside = [inner for statement in node.body for inner in ast.walk(statement)]
+            skips = any(isinstance(inner, ast.Continue) for inner in inside)
+            writes = compares(node.test) and any(
+                isinstance(inner, ast.Call) and dotted(inner.func).endswith("write") for inner in inside
+            )
+            works = lacks(node.test) and any(isinstance(inner, ast.Call) and dotted(inner.func) != "print" for inner in inside)
+            is_asked = compares(node.test) or (isinstance(node.test, ast.Call) and dotted(node.test.func) == f"{name}.get")
+            return (skips and is_asked) or writes or works
+        if isinstance(node, ast.While):
+            return compares(node.test)
+        if isinstance(node, ast.comprehension):
+            return any(map(compares, node.ifs))
+        if isinstance(node, ast.For):
+            return any(isinstance(inner, ast.Slice | ast.Call) and mentions(inner) for inner in ast.walk(node.iter))
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, ast.Sub) and _name_of(node.right) == name
+        if isinstance(node, ast.Call):
+            method = dotted(node.func).rpartition(".")[2]
+            return method in ("difference", "isin", "filter") and any(map(mentions, node.args))
+        return False
+
+    return any(map(chooses, ast.walk(body)))
+
+
+def _stores(uses: FileUses) -> Iterator[tuple[Caller, Texts]]:
+    """Yield the calls that open a store by whose contents a program goes on, with its paths."""
+    texts_of = uses.reader.texts
+    statements = [caller for caller in uses.calls if _sql(caller.node)]
+    changes = any(_CHANGES.match(_sql(caller.node)) for caller in statements)
+    empties = any(_EMPTIES.search(_sql(caller.node)) for caller in statements)
+    queries = [caller for caller in statements if _SELECT.match(_sql(caller.node))]
+    for caller in uses.calls:
+        call, method = caller.node, dotted(caller.node.func).rpartition(".")[2]
+        if dotted(call.func) == "sqlite3.connect" and changes and not empties:
+            node = argument_of(call, "database", 0)
+            query = next((query for query in queries if _result_decides(uses, query) or _fetches_decide(uses, query)), None)
+            if node is not None and query is not None and not _refuses(caller.source, node):
+                yield query, texts_of(caller.source, node, caller.scope)
+        elif method == "create_study" and caller.source.value(argument_of(call, "load_if_exists", None)) is True:
+            storages = texts_of(caller.source, argument_of(call, "storage", None), caller.scope)
+            paths = frozenset(match["path"] for text in storages if (match := _STORE_URL.match(text)) is not None)
+            if paths:
+                yield caller, paths
+
+
+def _sql(call: ast.Call) -> str:
+    """Return the constant text of a call that asks or changes a store; empty of any other call."""
+    first = call.args[0] if call.args and dotted(call.func).rpartition(".")[2] in QUERIES else None
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
+def _fetches_decide(uses: FileUses, query: Caller) -> bool:
+    """Tell whether work is passed over by what is fetched of a query's cursor: `cursor.execute(…)`, then `cursor.fetchall()`."""
+    holder = _name_of(query.node.func.value) if isinstance(query.node.func, ast.Attribute) else ""
+    fetches = [
+        caller
+        for caller in uses.calls
+        if caller.source is query.source
+        and caller.scope is query.scope
+        and dotted(caller.node.func) in {f"{holder}.{method}" for method in ("fetchall", "fetchone", "fetchmany")}
+        and caller.node.lineno >= query.node.lineno
+    ]
+    return bool(holder) and any(_result_decides(uses, fetch) for fetch in fetches[:1])
+
+
+def _refuses(source: TrainerSource, path: ast.expr) -> bool:
+    """Tell whether a program may end at once where a path is there, with the options that it is given."""
+    for node in ast.walk(syntax_tree(source.text)):
+        if not isinstance(node, ast.If) or not node.body:
+            continue
+        last = node.body[-1]
+        ends = isinstance(last, ast.Raise) or (
+            isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and _EXITS.match(dotted(last.value.func)) is not None
+        )
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+        looks = any(
+            isinstance(part, ast.Call) and PRESENT.search(dotted(part.func)) and ast.unparse(path) in ast.unparse(part)
+            for part in parts
+        )
+        if ends and looks and not any(_is_false(source, part) for part in parts):
+            return True
+    return False
+
+
+def _is_false(source: TrainerSource, test: ast.expr) -> bool:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        value = source.value(test.operand)
+        return value is not UNKNOWN and bool(value)
+    value = source.value(test) if isinstance(test, ast.Name | ast.Attribute) else UNKNOWN
+    return value is not UNKNOWN and not value
