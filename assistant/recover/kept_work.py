@@ -124,7 +124,7 @@ def _pieces(job: Job, now: datetime) -> str:
 
 
 def owner_quote(job: Job, programs: Sequence[JobProgram]) -> str:
-    """Return a comment of a job's script, or of its programs, that says that a start goes on; empty place_form none does.
+    """Return a comment of a job's script, or of its programs, that says that a start goes on; empty where none does.
 
     It is quoted as the owner's word and proves nothing.
     """

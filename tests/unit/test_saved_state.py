@@ -14,6 +14,7 @@ import pytest
 
 from assistant.ports import JumpingClock
 from assistant.records import Job, JobSpec, JobState
+from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.tools.report import ONLY_READS, saved_state, tell_owner
 from tests.unit.logged_job import START, job_in, write
 
@@ -129,3 +130,49 @@ def test_nobody_is_told_how_an_evaluation_resumes_that_only_reads_a_checkpoint(l
     assert "checkpoint-120 (step 120)" in told
     assert (ONLY_READS in told) is only_reads
     assert ("resume" in told) is not only_reads
+
+
+ASKS = """import json, os
+had = set()
+if os.path.exists("replies.jsonl"):
+    had = {json.loads(line)["n"] for line in open("replies.jsonl")}
+out = open("replies.jsonl", "a")
+for n in range(80):
+    if n in had:
+        continue
+    out.write(json.dumps({"n": n, "reply": ask(n)}) + "\\n")
+"""
+
+
+def asking(folder: Path, source: str, began: str) -> Job:
+    """Return a job that had 31 replies, and was seen to have them open to append, when it failed."""
+    (folder / "ask.py").write_text(source)
+    write(folder / "slurm-812.out", "asks\nRuntimeError: HTTP 401: grant is over\n", ENDED)
+    write(folder / "replies.jsonl", '{"n": 1}\n' * 31, ENDED)
+    made = job_in(folder, f"{began}python3 ask.py", id="812", user="ada", state=JobState.FAILED, ended=ENDED)
+    file = OpenFile(folder / "replies.jsonl", "n1", 7, ENDED, 1, 2, 2, appends=True)
+    return replace(made, processes=ProcessReport(ENDED, files=(file,)))
+
+
+def test_an_owner_reads_that_a_start_goes_on_behind_what_is_there_and_not_to_take_it_out(tmp_path: Path) -> None:
+    shown = asking(tmp_path, ASKS, "# submit it again: it continues with the open ones\n")
+    result = tell_owner(context(shown), "812", "permission_error", "Renew the grant.")
+    kept = "replies.jsonl is there (31 lines), and a start reads it first and passes over what stands in it (ask.py:4)."
+    assert kept in result["note"]
+    assert kept in result["saved"]
+    assert 'says: "submit it again: it continues with the open ones"' in result["saved"]
+    assert "take that out" not in result["text"]
+
+
+def test_of_a_program_that_reads_nothing_first_the_repeated_lines_are_told(tmp_path: Path) -> None:
+    shown = asking(tmp_path, ASKS.replace("had = {json", "print([json").replace('"replies.jsonl")}', '"replies.jsonl")])'), "")
+    result = tell_owner(context(shown), "812", "permission_error", "Renew the grant.")
+    assert "a second time what this attempt has written there: take that out" in result["saved"]
+    assert "passes over" not in f"{result['note']} {result['saved']}"
+
+
+def test_what_a_script_takes_away_first_is_not_told_to_be_kept(tmp_path: Path) -> None:
+    shown = asking(tmp_path, ASKS, "rm -f replies.jsonl\n")
+    result = tell_owner(context(shown), "812", "permission_error", "Renew the grant.")
+    assert "A start destroys what lies there" in result["saved"]
+    assert "passes over" not in f"{result['note']} {result['saved']}"

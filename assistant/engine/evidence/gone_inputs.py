@@ -22,12 +22,13 @@ from assistant.recover.job_program import FileReader
 from assistant.recover.joblog import log_lines
 from assistant.recover.situation import AWAY
 from assistant.recover.source.trainer_source import dotted, syntax_tree
+from assistant.redact import head_of, redact
 from assistant.watch.outages import NOT_THERE, paths_of
 
 if TYPE_CHECKING:
     from assistant.engine.ports import EnginePort
 
-MOST_NODES, MOST_FRAMES, MOST_OF_LINE = 64, 40, 600
+MOST_NODES, MOST_FRAMES, MOST_OF_LINE, LONGEST_QUOTE = 64, 40, 600, 120
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7}), in (?P<function>[\w<>.]{1,120})')
 _READ = re.compile(r"\b(?:read|reading|loaded|loading|opened|opening|parsed|using|rows?|records?|samples?|lines?)\b", re.IGNORECASE)
 _FAILED = re.compile(r"error|exception|not found|no such|fail|missing|traceback|cannot|can't", re.IGNORECASE)
@@ -125,7 +126,8 @@ def earlier_reads(lines: Sequence[Line], path: str, read: Callable[[str], str | 
     for line in naming_lines[:1]:
         went_on = last_count([later for later in before if later.number > line.number])
         if went_on is not None and went_on.number >= FEWEST_ROUNDS:
-            return EarlierReads(f"was read before (job.log:{line.number}), and the job came to {count} behind that", 1)
+            quote = head_of(redact(line.text.strip()), LONGEST_QUOTE, "…")
+            return EarlierReads(f'was read before ("{quote}"), and the job came to {count} behind that', 1)
     frames = _frames(lines, failed_at)
     if count.number < FEWEST_ROUNDS or not frames:
         return None
