@@ -93,7 +93,40 @@ STUDY = """import optuna
 study = optuna.create_study(storage="sqlite:///book.db", study_name="x", load_if_exists=True)
 study.optimize(print, n_trials=9)
 """
+APPENDS = """for item in range(9):
+    with open("ledger.jsonl", "a") as out:
+        out.write(f"{item}\\n")
+"""
+READS = "rows = open('ledger.jsonl').read().splitlines()\n"
+LOOKS = (
+    # a header, a summary, a listing, a limit, a word: tests and loops that have nothing to do with the item
+    f'{READS}if not rows:\n    with open("ledger.jsonl", "a") as out:\n        out.write("id")\n{APPENDS}',
+    f'{APPENDS}import csv\nwith open("ledger.jsonl") as file:\n    for row in csv.reader(file):\n        total = float(row[1])\n',
+    f"{READS}for number, row in enumerate(rows):\n    print(row)\n{APPENDS}",
+    f"{READS}n = 0\nwhile n < len(rows):\n    print(rows[n])\n    n += 1\n{APPENDS}",
+    READS + APPENDS.replace("    with", "    if len(rows) > 10000:\n        continue\n    with"),
+    READS + APPENDS.replace("    with", "    if 'banner' not in rows:\n        note(item)\n    with"),
+    # read behind the work
+    APPENDS + READS + "for item in range(9):\n    if item in rows:\n        continue\n    print(item)\n",
+    # a key that no later start makes again
+    READS
+    + "import time\n"
+    + APPENDS.replace("    with", "    key = f'{item}-{time.time()}'\n    if key in rows:\n        continue\n    with"),
+    # emptied or removed first
+    SKIPS + "open('ledger.jsonl', 'w').write('')\n",
+    f"import os\n{SKIPS}os.remove('ledger.jsonl')\n",
+    f"import os, sys\n{SKIPS}os.remove(sys.argv[1])\n",
+)
+STORE_LOOKS = (
+    'import sqlite3\ndb = sqlite3.connect("book.db")\ntodo = db.execute("select i from items").fetchall()\n'
+    'for row in todo:\n    db.execute("update items set s = s * 0.5 where i = ?", row)\n',
+    'import sqlite3\ndb = sqlite3.connect("book.db")\nfor i in range(9):\n    db.execute("insert into r values (1)")\n'
+    'rows = db.execute("select i from r").fetchall()\nfor n, row in enumerate(rows):\n    print(row)\n',
+    STORE.replace("from runs", "from others"),
+)
 LINES = {
+    **dict.fromkeys(LOOKS),
+    **dict.fromkeys(STORE_LOOKS),
     SKIPS: ("ledger.jsonl", "work.py:2"),
     FILLS: ("ledger.jsonl", "work.py:3"),
     SLICES: ("ledger.jsonl", "work.py:1"),
@@ -212,6 +245,13 @@ def test_pieces_are_counted_where_a_script_passes_over_what_is_there(tmp_path: P
     words = kept_words(shown, programs_of(shown), ENDED)
     sentence = "5 files like tiles/t004.tif are there, and a start passes over what is there (line 4 of its script)."
     assert words == f"{sentence} Leave it where it is."
+
+
+@pytest.mark.parametrize(
+    "line", ['[ -f "$f" ] || continue', 'if [ ! -f "$f" ]; then continue; fi', "next unless -e $f;", "next if not -s $f;"]
+)
+def test_a_test_for_what_is_missing_passes_over_no_work(line: str) -> None:
+    assert list(passing_lines(f"for f in in/*; do\n{line}\n./solve $f\ndone\n")) == []
 
 
 def test_nothing_is_told_where_nothing_is_there_or_nothing_is_passed_over(tmp_path: Path) -> None:

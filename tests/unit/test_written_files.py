@@ -241,3 +241,21 @@ def test_a_file_that_a_start_leaves_as_it_is_does_not_count(case: str, tmp_path:
     write(tmp_path / "cache/words.json", "7\n")
     write(tmp_path / "x.py", f"import os\npath = os.path.abspath('cache/words.json')\n{source}", START - timedelta(minutes=1))
     assert (names(job(tmp_path, "python3 x.py")) == []) is harmless
+
+
+@pytest.mark.parametrize(
+    ("call", "mode"),
+    [
+        ("np.load('field.npy', mmap_mode={})", "'r+'"),
+        ("np.lib.format.open_memmap('field.npy', mode={})", "'r+'"),
+        ("torch.from_file('field.npy', shared={}, size=9)", "True"),
+        ("pd.HDFStore('field.npy', {})", "'a'"),
+    ],
+)
+def test_a_file_that_is_changed_in_place_may_be_a_state(call: str, mode: str, tmp_path: Path) -> None:
+    write(tmp_path / "field.npy", "7\n")
+    text = f"import numpy as np\nimport pandas as pd\nimport torch\na = {call.format(mode)}\nfor i in range(9):\n    a *= 0.5\n"
+    write(tmp_path / "x.py", text, START - timedelta(minutes=1))
+    subject = job(tmp_path, "python3 x.py field.npy")
+    search = search_checkpoints(subject, {}, (), now=END)
+    assert (search.state, search.stateless) == (SaveState.UNKNOWN, False), search.note

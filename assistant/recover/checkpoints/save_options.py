@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from assistant.errors import InputError
 from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.resume.installed_trainers import installed_folders
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.temporary_folders import temporary_folders
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.untrusted import is_folder
 from assistant.watch.hang import tells_of_service
 
 SAVE_OPTIONS = (
@@ -131,7 +134,7 @@ class SaveFolder(NamedTuple):
 
 
 def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
-    """Return the folders into which programs save, the surest first, each once; none that they remove when they end."""
+    """Return the folders into which programs save, the surest first, each once; none that they have removed when they ended."""
     folders: dict[Path, SaveFolder] = {}
     for program in programs:
         for path, how in _of_program(program):
@@ -144,8 +147,16 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
             if folder is not None and UNRESOLVED not in str(folder):
                 save_folder = folders.get(folder) or SaveFolder(folder, place.how, sure=False)
                 folders[folder] = save_folder._replace(forms=save_folder.forms | place.forms)
-    passing = {program.launch.outside(path) for program in programs for path in temporary_folders(program)}
-    return [folder for path, folder in folders.items() if path not in passing]
+    removed = {program.launch.outside(path) for program in programs for path in temporary_folders(program)}
+    return [folder for path, folder in folders.items() if path not in removed or _is_there(path)]
+
+
+def _is_there(folder: Path) -> bool:
+    """Tell whether a folder is there that should have been removed, as behind a kill."""
+    try:
+        return is_folder(folder)
+    except (OSError, InputError):
+        return False
 
 
 def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
@@ -371,9 +382,27 @@ def _imported(program: JobProgram) -> set[str]:
     return {name.lstrip(".").partition(".")[0] for source in program.sources for name in source.modules}
 
 
+_OPENS_IN_PLACE = frozenset("memmap open_memmap HDFStore".split())
+"""Calls that give a file back as something that is changed by changing it."""
+
+
 def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
     """Tell whether all programs of a script are known to save no state: servers, or sources read with all that they import."""
-    return bool(programs) and all(_SERVES.search(" ".join(program.launch.words)) or _is_read_whole(program) for program in programs)
+    return bool(programs) and all(
+        _SERVES.search(" ".join(program.launch.words)) or (_is_read_whole(program) and not _writes_in_place(program))
+        for program in programs
+    )
+
+
+def _writes_in_place(program: JobProgram) -> bool:
+    """Tell whether a program may change a file where it lies, which is a state as much as one that it saves."""
+    for call in (call for source in program.sources for call in source.calls):
+        mapped = call.keywords.get("mmap_mode")
+        if call.method == "load" and mapped is not None and ast.unparse(mapped) not in ("None", "'r'", "'c'"):
+            return True
+        if call.method in _OPENS_IN_PLACE or (call.name == "torch.from_file" and "shared" in call.keywords):
+            return True
+    return False
 
 
 def only_serves(programs: Sequence[JobProgram], texts: Iterable[str]) -> bool:

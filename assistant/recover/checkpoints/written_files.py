@@ -418,4 +418,7 @@ def _only_reads(uses: FileUses, caller: Caller) -> bool:
         if has_mode and method == "memmap":
             return any(item.arg == "mode" and ast.unparse(item.value) == "'r'" for item in caller.node.keywords)
         return uses.mode_of(caller) in READ_MODES if has_mode else method == "open"
+    mapped = next((item.value for item in caller.node.keywords if item.arg == "mmap_mode"), None)
+    if mapped is not None and ast.unparse(mapped) not in ("None", "'r'", "'c'"):
+        return False
     return name in LOADERS or method in READS_BY_NAME

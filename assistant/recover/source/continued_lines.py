@@ -18,6 +18,8 @@ from assistant.recover.source.continued_work import ContinuedWork
 
 SUFFIXES = frozenset(".pl .pm .R .r .rb .jl .js .mjs .ts .lua .tcl .php .sh .bash .awk .m .groovy".split())
 MOST_PROGRAMS, MOST_LINES, MOST_OF_LINE = 8, 5_000, 400
+MOST_PLACES = 200
+"""Reads, writes and tests of one program that are looked at."""
 NEAR = 4
 """Lines behind a read in which a name is filled, and in front of a `next` in which its test stands."""
 _READ = re.compile(
@@ -40,6 +42,11 @@ _TESTED = re.compile(
     r"|\b(\w+)\[|\bin (\w+)\b|[∈]\s?(\w+)\b"
 )
 """What a test in front of a `next` asks whether it holds something: `$done{$p}`, `x %in% done`, `done.has(x)`."""
+_MISSING = re.compile(
+    r"(?:!|\bnot|\bunless)\s{0,4}\(?-[efs]\s|-[efs]\s{1,4}\S{1,200}\s{0,4}\]{1,2}\s{0,4}\|\|"
+    r"|(?:!|\bnot\s|\bunless\s)\s{0,4}\(?(?:file\.exists|file_exists|isfile|ispath|existsSync|File\.exists?\?|File\.file\?|exist)\b"
+)
+"""Tests of a file that pass over what is missing, as an input may be."""
 _COMMENT = re.compile(r"^\s*(?:#|//|--|%)")
 
 
@@ -82,27 +89,23 @@ def passing_lines(text: str) -> Iterator[ContinuedWork]:
     The path is as the program names it, with `*` for what a variable stands for; empty where only that is known.
     """
     lines = [line[:MOST_OF_LINE] if not _COMMENT.match(line) else "" for line in text.splitlines()[:MOST_LINES]]
-    skips = [place for place, line in enumerate(lines) if _SKIPS.search(line)]
+    skips = [place for place, line in enumerate(lines) if _SKIPS.search(line)][:MOST_PLACES]
     tests = {place: " ".join(lines[max(0, place - 2) : place + 1]) for place in skips}
-    for place, line in enumerate(lines):
-        read = _READ.search(line)
-        if read is None:
-            continue
+    tested_names = {name for test in tests.values() for match in _TESTED.finditer(test) for name in match.groups() if name}
+    written_lines = [(place, line) for place, line in enumerate(lines) if _WRITTEN.search(line)][:MOST_PLACES]
+    reads = [(place, line, read) for place, line in enumerate(lines) if (read := _READ.search(line)) is not None][:MOST_PLACES]
+    for place, line, read in reads:
         path = next((match["text"] for match in _QUOTED.finditer(line[read.start() :]) if _is_path(match["text"])), "")
         names = {
             name for near in lines[place : place + NEAR] for match in _FILLED.finditer(near) for name in match.groups() if name
         }
-        tested = any(
-            names & {name for match in _TESTED.finditer(test) for name in match.groups() if name} for test in tests.values()
-        )
-        written = (
-            any(path in line_text and _WRITTEN.search(line_text) for at, line_text in enumerate(lines) if at != place)
-            if path
-            else False
-        )
-        if tested and written:
+        written = bool(path) and any(path in line_text for at, line_text in written_lines if at != place)
+        if names & tested_names and written:
             yield ContinuedWork(_pattern(path), str(place + 1))
     for place in skips:
+        # a test for what is missing passes over an input that is not there
+        if _MISSING.search(tests[place]):
+            continue
         if _PRESENT.search(lines[place]) or (_PRESENT.search(tests[place]) and "if" in tests[place]):
             yield ContinuedWork("", str(place + 1))
 

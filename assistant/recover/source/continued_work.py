@@ -25,9 +25,21 @@ READ_TABLES = frozenset("read_csv read_table read_json read_parquet loadtxt genf
 FILLS = frozenset("add append update extend setdefault".split())
 GATHERS = frozenset("set frozenset list dict tuple sorted len sum max Counter".split())
 """Calls whose result tells the same as what they are given."""
+_REMOVALS = frozenset("os.remove os.unlink os.truncate os.removedirs shutil.rmtree rmtree".split())
+IDLE = frozenset("print len int float str repr format range enumerate zip sum max min abs round sorted list set dict tuple".split())
+"""Calls of a loop that make nothing."""
+_EACH_TIME = re.compile(
+    r"(?:^|\.)(?:time|time_ns|now|utcnow|today|perf_counter|monotonic|random|randint|randrange|choice|uuid\d?|token_hex|getpid"
+    r"|gethostname|uname|urandom)$|^(?:random|uuid|secrets)\."
+)
+"""Calls whose result no later start gets again."""
 QUERIES = frozenset("execute read_sql read_sql_query".split())
-_SELECT = re.compile(r"\s{0,40}select\b", re.IGNORECASE)
-_CHANGES = re.compile(r"\s{0,40}(?:insert|update|replace)\b", re.IGNORECASE)
+_SELECT = re.compile(r"\s{0,40}select\b.{0,400}?\bfrom\s{1,8}[\"'`\[]?(?P<table>\w{1,80})", re.IGNORECASE | re.DOTALL)
+_CHANGES = re.compile(
+    r"\s{0,40}(?:insert(?:\s{1,8}or\s{1,8}\w{1,10})?\s{1,8}into|replace\s{1,8}into|update)\s{1,8}[\"'`\[]?(?P<table>\w{1,80})",
+    re.IGNORECASE,
+)
+_REWRITES = re.compile(r"\bset\b.{0,200}?\b(\w{1,80})\s{0,4}=[^,]{0,80}\b\1\b", re.IGNORECASE | re.DOTALL)
 _EMPTIES = re.compile(r"\b(?:drop\s+table|delete\s+from|truncate)\b", re.IGNORECASE)
 _EXITS = re.compile(r"^(?:(?:sys|os)\._?exit|exit|quit|SystemExit|\w*\.error)$")
 _STORE_URL = re.compile(r"sqlite:/{3}(?P<path>[^?]{1,400})")
@@ -60,10 +72,13 @@ def continued_work(programs: Iterable[JobProgram]) -> list[ContinuedWork]:
     for program in programs:
         uses = file_uses(program)
         appended = frozenset(text for caller in uses.calls for text in _appended(uses, caller))
+        lost = frozenset(text for caller in uses.calls for text in _destroyed(uses, caller))
+        if not all(map(is_known, lost)):
+            continue  # what it removes may be any file
         for read in deciding_reads(uses):
-            work += [_work(program, read.caller, text) for text in sorted(read.texts & appended) if is_told(text)]
+            work += [_work(program, read.caller, text) for text in sorted((read.texts & appended) - lost) if is_known(text)]
         for caller, texts in _stores(uses):
-            work += [_work(program, caller, text)._replace(is_store=True) for text in sorted(texts)[:1]]
+            work += [_work(program, caller, text)._replace(is_store=True) for text in sorted(texts - lost)[:1]]
     return list(dict.fromkeys(work))
 
 
@@ -74,8 +89,8 @@ def _work(program: JobProgram, caller: Caller, text: str) -> ContinuedWork:
 
 def passes_over(reads: Iterable[DecidingRead], texts: Texts) -> bool:
     """Tell whether a program reads one of some paths and passes over work by that; False where nothing of them is known."""
-    is_known = bool(texts) and all(is_told(text) for text in texts)
-    return is_known and any(read.texts & texts for read in reads)
+    paths_known = bool(texts) and all(map(is_known, texts))
+    return paths_known and any(read.texts & texts for read in reads)
 
 
 def deciding_reads(uses: FileUses) -> list[DecidingRead]:
@@ -88,7 +103,7 @@ def deciding_reads(uses: FileUses) -> list[DecidingRead]:
     return reads
 
 
-def is_told(text: str) -> bool:
+def is_known(text: str) -> bool:
     """Tell whether something of a path is known."""
     return re.search(r"[^\W\d_]", text.replace(UNRESOLVED, "").replace(COUNTED, "")) is not None
 
@@ -131,12 +146,31 @@ def _appended(uses: FileUses, caller: Caller) -> Texts:
     return frozenset()
 
 
+def _destroyed(uses: FileUses, caller: Caller) -> Texts:
+    """Return the paths that a call empties, removes or puts another file in the place of."""
+    call, name = caller.node, dotted(caller.node.func)
+    method = name.rpartition(".")[2]
+    is_method = isinstance(call.func, ast.Attribute) and name.split(".")[0] not in ("os", "shutil", "io")
+    holder = call.func.value if is_method and isinstance(call.func, ast.Attribute) else None
+    if name in OPENS or (method == "open" and is_method):
+        node = argument_of(call, "file", 0) if name in OPENS else holder
+        texts = uses.reader.texts(caller.source, node, caller.scope) if uses.mode_of(caller)[:1] == "w" else frozenset()
+        return frozenset(filter(is_known, texts))
+    if method in ("replace", "rename", "move", "renames") and len(call.args) == 2 and not is_method:
+        return frozenset(text for node in call.args for text in uses.reader.texts(caller.source, node, caller.scope))
+    if name in _REMOVALS:
+        return uses.reader.texts(caller.source, argument_of(call, "path", 0), caller.scope)
+    if is_method and method in ("unlink", "write_text", "write_bytes"):
+        return frozenset(filter(is_known, uses.reader.texts(caller.source, holder, caller.scope)))
+    return frozenset()
+
+
 def _result_decides(uses: FileUses, caller: Caller, depth: int = 0) -> bool:
     """Tell whether work is passed over by what a call gives back, also where its function hands that on."""
     tree = uses.reader.names_of(caller.source).tree
     body: ast.AST = caller.scope or tree
     names = _names_from(body, caller.node)
-    if any(decides(tree if "." in name else body, name) for name in names):
+    if any(decides(tree, name) if "." in name else decides(body, name, caller.node.lineno) for name in names):
         return True
     if caller.scope is None or depth >= DEEPEST:
         return False
@@ -215,57 +249,128 @@ def _tells_the_same(node: ast.expr, names: set[str]) -> bool:
     return False
 
 
-def decides(body: ast.AST, name: str) -> bool:
-    """Tell whether a test of a name passes over a round of a loop, ends it, or chooses what is gone through."""
+def decides(body: ast.AST, name: str, behind: int = 0) -> bool:
+    """Tell whether what a name holds passes over the item of a loop that works, or chooses which items it goes through.
 
-    def mentions(node: ast.AST) -> bool:
-        return any(_name_of(inner) == name for inner in ast.walk(node))
+    A test that has nothing to do with the item, a summary of what was read, or a loop over it, decides nothing.
 
-    def compares(test: ast.AST) -> bool:
-        return any(isinstance(inner, ast.Compare) and mentions(inner) for inner in ast.walk(test))
+    Args:
+        body: A function, or a whole program.
+        name: The name.
+        behind: The line that reads; loops before it are not decided by it.
+    """
+    for node in ast.walk(body):
+        if isinstance(node, ast.For | ast.While) and node.lineno > behind and _works(node.body):
+            if isinstance(node, ast.For) and (_goes_on_from(node.iter, name) or _passes_items(node, name)):
+                return True
+            if isinstance(node, ast.While) and _counts_on(node, name):
+                return True
+        elif isinstance(node, ast.comprehension):
+            items = set(_targets(node.target))
+            if any(_item_test(test, name, items) is ast.NotIn for test in node.ifs):
+                return True
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _name_of(node.right) == name:
+            return isinstance(node.left, ast.Name | ast.Call)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            if any(isinstance(inner, ast.Call) and _given(inner, name, ("isin",)) for inner in ast.walk(node.operand)):
+                return True
+        elif isinstance(node, ast.Call) and _given(node, name, ("difference",)):
+            return True
+    return False
 
-    def lacks(test: ast.AST) -> bool:
-        return any(
-            isinstance(inner, ast.Compare) and isinstance(inner.ops[0], ast.NotIn) and mentions(inner.comparators[0])
-            for inner in ast.walk(test)
-        )
 
-    def chooses(node: ast.AST) -> bool:
-        if isinstance(node, ast.If) and mentions(node.test):
-            inside = [inner for statement in node.body for inner in ast.walk(statement)]
-            skips = any(isinstance(inner, ast.Continue) for inner in inside)
-            writes = compares(node.test) and any(
-                isinstance(inner, ast.Call) and dotted(inner.func).endswith("write") for inner in inside
-            )
-            works = lacks(node.test) and any(isinstance(inner, ast.Call) and dotted(inner.func) != "print" for inner in inside)
-            is_asked = compares(node.test) or (isinstance(node.test, ast.Call) and dotted(node.test.func) == f"{name}.get")
-            return (skips and is_asked) or writes or works
-        if isinstance(node, ast.While):
-            return compares(node.test)
-        if isinstance(node, ast.comprehension):
-            return any(map(compares, node.ifs))
-        if isinstance(node, ast.For):
-            return any(isinstance(inner, ast.Slice | ast.Call) and mentions(inner) for inner in ast.walk(node.iter))
-        if isinstance(node, ast.BinOp):
-            return isinstance(node.op, ast.Sub) and _name_of(node.right) == name
-        if isinstance(node, ast.Call):
-            method = dotted(node.func).rpartition(".")[2]
-            return method in ("difference", "isin", "filter") and any(map(mentions, node.args))
-        return False
+def _given(call: ast.Call, name: str, methods: tuple[str, ...]) -> bool:
+    return dotted(call.func).rpartition(".")[2] in methods and any(_name_of(item) == name for item in call.args)
 
-    return any(map(chooses, ast.walk(body)))
+
+def _works(body: Iterable[ast.stmt]) -> bool:
+    """Tell whether a loop does more than to print, count and convert."""
+    calls = (inner for statement in body for inner in ast.walk(statement) if isinstance(inner, ast.Call))
+    return any(dotted(call.func) not in IDLE or any(item.arg == "file" for item in call.keywords) for call in calls)
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(_name_of(inner) in names for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute))
+
+
+def _changes_each_time(node: ast.AST) -> bool:
+    """Tell whether an expression holds the time, chance or the process: no later start makes the same of it."""
+    calls = (dotted(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return any(_EACH_TIME.search(call) for call in calls)
+
+
+def _passes_items(loop: ast.For, name: str) -> bool:
+    """Tell whether a loop passes over its item where the name holds it, or works only where it does not."""
+    items = set(_targets(loop.target))
+    changing: set[str] = set()
+    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Assign) and (_changes_each_time(node.value) or _mentions(node.value, changing)):
+            changing |= _assigned(node)
+        elif isinstance(node, ast.Assign) and _mentions(node.value, items):
+            items |= _assigned(node)
+    items -= changing
+    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+        if not isinstance(node, ast.If):
+            continue
+        relation = _item_test(node.test, name, items)
+        if relation is ast.In and isinstance(node.body[-1], ast.Continue):
+            return True
+        if relation is ast.NotIn and _works(node.body):
+            return True
+    return False
+
+
+def _item_test(test: ast.expr, name: str, items: set[str]) -> type[ast.cmpop] | None:
+    """Return how a test asks for an item in a name: `ast.In`, `ast.NotIn`; None of any other test."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _item_test(test.operand, name, items)
+        return {ast.In: ast.NotIn, ast.NotIn: ast.In}.get(inner) if inner is not None else None
+    if isinstance(test, ast.BoolOp):
+        # behind `or` an item may be passed over for another reason, and behind `and` worked on less often: both pass what is done
+        wanted = ast.In if isinstance(test.op, ast.Or) else ast.NotIn
+        relations = [_item_test(value, name, items) for value in test.values]
+        return wanted if wanted in relations else None
+    if isinstance(test, ast.Call) and dotted(test.func) == f"{name}.get" and test.args:
+        return ast.In if _mentions(test.args[0], items) and not _changes_each_time(test.args[0]) else None
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.In | ast.NotIn):
+        return None
+    holder = test.comparators[0]
+    holder = holder.func.value if isinstance(holder, ast.Call) and isinstance(holder.func, ast.Attribute) else holder
+    is_item = _mentions(test.left, items) and not _changes_each_time(test.left)
+    return type(test.ops[0]) if _name_of(holder) == name and is_item else None
+
+
+def _goes_on_from(iterated: ast.expr, name: str) -> bool:
+    """Tell whether a loop begins behind as many items as a name holds: `items[len(rows):]`, `range(made, 40)`."""
+    for node in ast.walk(iterated):
+        if isinstance(node, ast.Slice) and node.lower is not None and _mentions(node.lower, {name}):
+            return True
+        called = dotted(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and called in ("range", "islice") and len(node.args) >= 2:
+            return _mentions(node.args[0 if called == "range" else 1], {name})
+    return False
+
+
+def _counts_on(loop: ast.While, name: str) -> bool:
+    """Tell whether a loop counts a name up to a limit: `while made < 40: …; made += 1`."""
+    test = loop.test
+    bounded = isinstance(test, ast.Compare) and _name_of(test.left) == name and isinstance(test.ops[0], ast.Lt | ast.LtE)
+    steps = (inner for statement in loop.body for inner in ast.walk(statement) if isinstance(inner, ast.AugAssign))
+    return bounded and any(_name_of(step.target) == name and isinstance(step.op, ast.Add) for step in steps)
 
 
 def _stores(uses: FileUses) -> Iterator[tuple[Caller, Texts]]:
     """Yield the calls that open a store by whose contents a program goes on, with its paths."""
     texts_of = uses.reader.texts
     statements = [caller for caller in uses.calls if _sql(caller.node)]
-    changes = any(_CHANGES.match(_sql(caller.node)) for caller in statements)
+    changed = {match["table"].lower() for caller in statements if (match := _CHANGES.match(_sql(caller.node))) is not None}
+    if any(_REWRITES.search(_sql(caller.node)) for caller in statements):
+        return  # a value made of its own former one is another one after each start
     empties = any(_EMPTIES.search(_sql(caller.node)) for caller in statements)
-    queries = [caller for caller in statements if _SELECT.match(_sql(caller.node))]
+    queries = [caller for caller in statements if (match := _SELECT.match(_sql(caller.node))) and match["table"].lower() in changed]
     for caller in uses.calls:
         call, method = caller.node, dotted(caller.node.func).rpartition(".")[2]
-        if dotted(call.func) == "sqlite3.connect" and changes and not empties:
+        if dotted(call.func) == "sqlite3.connect" and changed and not empties:
             node = argument_of(call, "database", 0)
             query = next((query for query in queries if _result_decides(uses, query) or _fetches_decide(uses, query)), None)
             if node is not None and query is not None and not _refuses(caller.source, node):

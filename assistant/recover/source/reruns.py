@@ -21,7 +21,6 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.job_program import JobProgram
 from assistant.recover.joblog import log_lines
-from assistant.recover.source.continued_lines import continued_by_lines
 from assistant.recover.source.continued_work import continued_work, deciding_reads, outside_path, passes_over
 from assistant.recover.source.file_uses import ARCHIVES, OPENS, FileUses, argument_of, file_uses
 from assistant.recover.source.load_calls import PRESENT
@@ -261,7 +260,7 @@ def writes_of_job(job: Job, programs: Sequence[JobProgram], *, seen_open: bool =
     writes = repeated_writes(programs, lines_reached(texts))
     logs = {str(path) for path in (job.log, job.error_log) if path is not None}
     # what a program reads first, to pass over what stands in it, it does not write a second time
-    read_first = [work.path for work in (*continued_work(programs), *continued_by_lines(job)) if work.path]
+    read_first = [work.path for work in continued_work(programs) if work.path]
     for file in job.processes.files if seen_open and job.processes is not None else ():
         path = str(file.path)
         continues = any(fnmatchcase(path, pattern) for pattern in read_first)

@@ -1,4 +1,7 @@
-"""Folders that a program removes by itself when it ends, whatever happened: what it writes there outlives no attempt. Pure."""
+"""Folders that a program removes by itself when it ends by a return or an exception: what it keeps lies elsewhere. Pure.
+
+A kill runs no `finally`: what is still there then was left over, and whoever looks for saves looks there as well.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def temporary_folders(program: JobProgram) -> frozenset[str]:
 def _last_removals(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Try):
-            inner = (call for statement in node.finalbody for call in ast.walk(statement) if isinstance(call, ast.Call))
-            yield from (call for call in inner if dotted(call.func) in REMOVERS)
+            # under a test it may be kept
+            calls = (statement.value for statement in node.finalbody if isinstance(statement, ast.Expr))
+            yield from (call for call in calls if isinstance(call, ast.Call) and dotted(call.func) in REMOVERS)
         elif isinstance(node, ast.Call) and dotted(node.func) == "atexit.register":
             yield from [node] if node.args and dotted(node.args[0]) in REMOVERS else []
