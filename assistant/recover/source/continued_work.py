@@ -249,7 +249,7 @@ def _tells_the_same(node: ast.expr, names: set[str]) -> bool:
     return False
 
 
-def decides(body: ast.AST, name: str, behind: int = 0) -> bool:
+def decides(body: ast.AST, name: str, read_line: int = 0) -> bool:
     """Tell whether what a name holds passes over the item of a loop that works, or chooses which items it goes through.
 
     A test that has nothing to do with the item, a summary of what was read, or a loop over it, decides nothing.
@@ -257,10 +257,10 @@ def decides(body: ast.AST, name: str, behind: int = 0) -> bool:
     Args:
         body: A function, or a whole program.
         name: The name.
-        behind: The line that reads; loops before it are not decided by it.
+        read_line: The line that reads, 1-based; loops before it are not decided by it.
     """
     for node in ast.walk(body):
-        if isinstance(node, ast.For | ast.While) and node.lineno > behind and _works(node.body):
+        if isinstance(node, ast.For | ast.While) and node.lineno > read_line and _works(node.body):
             if isinstance(node, ast.For) and (_goes_on_from(node.iter, name) or _passes_items(node, name)):
                 return True
             if isinstance(node, ast.While) and _counts_on(node, name):
@@ -272,14 +272,14 @@ def decides(body: ast.AST, name: str, behind: int = 0) -> bool:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _name_of(node.right) == name:
             return isinstance(node.left, ast.Name | ast.Call)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-            if any(isinstance(inner, ast.Call) and _given(inner, name, ("isin",)) for inner in ast.walk(node.operand)):
+            if any(isinstance(inner, ast.Call) and _is_argument(inner, name, ("isin",)) for inner in ast.walk(node.operand)):
                 return True
-        elif isinstance(node, ast.Call) and _given(node, name, ("difference",)):
+        elif isinstance(node, ast.Call) and _is_argument(node, name, ("difference",)):
             return True
     return False
 
 
-def _given(call: ast.Call, name: str, methods: tuple[str, ...]) -> bool:
+def _is_argument(call: ast.Call, name: str, methods: tuple[str, ...]) -> bool:
     return dotted(call.func).rpartition(".")[2] in methods and any(_name_of(item) == name for item in call.args)
 
 
@@ -327,9 +327,9 @@ def _item_test(test: ast.expr, name: str, items: set[str]) -> type[ast.cmpop] | 
         return {ast.In: ast.NotIn, ast.NotIn: ast.In}.get(inner) if inner is not None else None
     if isinstance(test, ast.BoolOp):
         # behind `or` an item may be passed over for another reason, and behind `and` worked on less often: both pass what is done
-        wanted = ast.In if isinstance(test.op, ast.Or) else ast.NotIn
+        passing = ast.In if isinstance(test.op, ast.Or) else ast.NotIn
         relations = [_item_test(value, name, items) for value in test.values]
-        return wanted if wanted in relations else None
+        return passing if passing in relations else None
     if isinstance(test, ast.Call) and dotted(test.func) == f"{name}.get" and test.args:
         return ast.In if _mentions(test.args[0], items) and not _changes_each_time(test.args[0]) else None
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.In | ast.NotIn):
