@@ -111,17 +111,17 @@ def _arguments(invocation: Invocation, job: str, configs: list[Path], command: s
 
     read = FileReader("")
     site = invocation.site
+    files = [(path, _text(path)) for path in configs]
+    for path, text in files:
+        if not config_values(path, text):
+            raise InputError(f"{path}: holds no settings; wanted a configuration of a run in TOML, YAML or JSON")
     if command:
-        return intake.run_of_command(command, read, folder=str(Path.cwd()), lines=lines, gpus=gpus, site=site)
-    if configs:
-        files = [(path, _text(path)) for path in configs]
-        for path, text in files:
-            if not config_values(path, text):
-                raise InputError(f"{path}: holds no settings; wanted a configuration of a run in TOML, YAML or JSON")
-        return intake.run_of_configs(files, read, lines=lines, gpus=gpus, site=site)
+        return intake.run_of_command(command, read, folder=str(Path.cwd()), files=files, lines=lines, gpus=gpus, site=site)
     if job:
         subject = invocation.engine().scheduler.job(job)
-        return intake.run_of_job(subject, FileReader(subject.account), lines=lines, site=site)
+        return intake.run_of_job(subject, FileReader(subject.account), files=files, lines=lines, gpus=gpus, site=site)
+    if files:
+        return intake.run_of_configs(files, read, lines=lines, gpus=gpus, site=site)
     return intake.run_of_log(lines, gpus=gpus, site=site)
 
 
@@ -195,7 +195,7 @@ def _show_problem(problem: MemoryProblem, word: str) -> None:
 def _show_estimate(memory_plan: MemoryPlan) -> None:
     run, guess = memory_plan.run, memory_plan.estimate
     setup = run.setup
-    if guess is None or setup is None or memory_plan.peak is None:
+    if guess is None or setup is None:
         return
     layout = setup.layout
     print_line()
@@ -212,8 +212,8 @@ def _show_estimate(memory_plan: MemoryPlan) -> None:
              f"{setup.recompute}"),
             *parts,
             ("together", _gib(guess.total)),
-            ("calibrated", f"{_gib(memory_plan.peak)} (x{calibration.factor:.2f} by the {calibration.source})" if calibration.source
-             else None),
+            ("calibrated", f"{_gib(memory_plan.peak)} (x{calibration.factor:.2f} by the {calibration.source})"
+             if calibration.source and memory_plan.peak is not None else None),
             ("GPU", f"{_gib(memory_plan.capacity)} ({memory_plan.capacity_source})" if memory_plan.capacity else "unknown"),
         ]
     )  # fmt: skip

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -92,6 +93,11 @@ class RunArgument:
     spelling: str
     """As it is to be written: `--micro-batch-size`, `training.local_batch_size`."""
 
+    @property
+    def tells_of_training(self) -> bool:
+        """Whether its name is one of a quantity or of a model."""
+        return not _QUANTITY_NAMES.isdisjoint((self.name, self.name.rpartition(".")[2])) or self.name in MODEL_NAMES
+
 
 @dataclass(frozen=True)
 class RunArguments:
@@ -105,6 +111,8 @@ class RunArguments:
     """Quantities without which nothing can be computed."""
     assumed: tuple[str, ...]
     """What is taken for granted, each as a sentence."""
+    conflict: str = ""
+    """Why the run cannot start, as a clause: its layout needs more GPUs than it has. Empty where it can."""
     model_name: str = ""
     workers: int = 0
     """Loader workers of one rank."""
@@ -216,6 +224,7 @@ class _Reader:
 
     arguments: Sequence[RunArgument]
     assumed: list[str] = field(default_factory=list)
+    conflict: str = ""
 
     def number(self, quantity: str, default: int = 0) -> int:
         argument = _first(self.arguments, NAMES.get(quantity, (quantity,)))
@@ -297,10 +306,11 @@ def read_arguments(
     missing = tuple(quantity for quantity, value in sizes.items() if not value)
     workers, prefetch = reader.number("workers"), reader.number("prefetch", 2)
     if missing or shape is None:
-        return RunArguments(tuple(arguments), framework, None, missing, tuple(reader.assumed), name, workers, prefetch)
+        return RunArguments(tuple(arguments), framework, None, missing, tuple(reader.assumed), "", name, workers, prefetch)
     layout = _layout(reader, framework, gpus)
     setup = _setup(reader, framework, TrainingSetup(shape, layout, sequence, micro_batch))
-    return RunArguments(tuple(arguments), framework, setup, (), tuple(reader.assumed), name, workers, prefetch)
+    assumed = tuple(reader.assumed)
+    return RunArguments(tuple(arguments), framework, setup, (), assumed, reader.conflict, name, workers, prefetch)
 
 
 _WORDS = frozenset((*MODEL_NAMES, "bf16", "fp16", "optim", "optimizer", "gradient_checkpointing", "recompute_granularity", "swiglu",
@@ -355,6 +365,7 @@ def _layout(reader: _Reader, framework: Framework, gpus: int) -> ParallelLayout:
         ranks = inner * max(1, shard) * replicas
         reader.assumed.append(f"the run has {ranks} GPUs; neither its arguments nor the scheduler say how many")
     data = max(1, ranks // inner)
+    _compare_ranks(reader, ranks, {"tensor": tensor, "pipeline": pipeline, "context": context}, shard * replicas)
     zero = reader.number("zero")
     strategy = " ".join(
         (reader.text("fsdp", "fsdp_sharding_strategy", "sharding_strategy", "trainer.strategy", "strategy"),)
@@ -383,11 +394,29 @@ def _layout(reader: _Reader, framework: Framework, gpus: int) -> ParallelLayout:
     )  # fmt: skip
 
 
+def _compare_ranks(reader: _Reader, ranks: int, sizes: Mapping[str, int], data: int) -> None:
+    """Note where a layout does not give the ranks of the run; `data` as the arguments say it, 0 where they do not."""
+    inner = prod(sizes.values())
+    words = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    if inner > ranks:
+        reader.conflict = f"the layout ({words}) needs {inner} GPUs, but the run has {ranks}: it cannot start so"
+    elif ranks % inner:
+        planned = ranks // inner * inner
+        reader.assumed.append(f"{planned} GPUs are used: {ranks} is no multiple of {inner}, which the layout ({words}) needs")
+    elif data > 1 and data != ranks // inner and reader.number("shard"):
+        reader.assumed.append(f"{ranks // inner} data-parallel ranks follow from {ranks} GPUs; the arguments say {data}")
+
+
 def _setup(reader: _Reader, framework: Framework, setup: TrainingSetup) -> TrainingSetup:
     layout, data = setup.layout, setup.layout.data
     accumulation = reader.number("accumulation")
-    if not accumulation and (batch := reader.number("global_batch")):
-        accumulation = batch // (setup.micro_batch * data)
+    batch, at_once = reader.number("global_batch"), setup.micro_batch * data
+    accumulation = max(1, accumulation or batch // at_once)
+    if batch and batch != accumulation * at_once:
+        reader.assumed.append(
+            f"a step has {accumulation * at_once} samples ({data} ranks x micro-batch {setup.micro_batch} x "
+            f"accumulation {accumulation}); the arguments say {batch}, which these do not give"
+        )
     of_megatron = framework in (Framework.MEGATRON, Framework.NEMO)
     precision = _precision(reader, framework, layout)
     bits = 4 if reader.flag("load_in_4bit", "quantization.load_in_4bit") else 8 if reader.flag("load_in_8bit") else 16
@@ -399,7 +428,7 @@ def _setup(reader: _Reader, framework: Framework, setup: TrainingSetup) -> Train
     sharded_in_shards = framework in (Framework.TRANSFORMERS, Framework.LIGHTNING, Framework.PLAIN)
     return replace(
         setup,
-        accumulation=max(1, accumulation),
+        accumulation=accumulation,
         precision=precision,
         optimizer=_optimizer(reader),
         recompute=_recompute(reader),

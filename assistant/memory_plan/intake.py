@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError
@@ -22,12 +24,15 @@ from assistant.memory_plan.problems import GATE
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, launches_of
 from assistant.recover.job_program import JobProgram, job_launches, launched_program
+from assistant.redact import head_of, redact
 
 HEAD, TAIL, BETWEEN, AROUND = 8_000, 30_000, 20_000, 10
 """Lines of a log that are read: from its begin, of its end, and between them those that may tell of memory, with what follows."""
 SETTINGS_LINES = 6_000
 """Lines from the begin of a log in which its arguments are looked for."""
 MOST_PROGRAMS = 20
+SHOWN = 80
+"""Characters of a command line that a message shows."""
 _GPUS = re.compile(r"--(?:gpus-per-node|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]{0,30}:)?(\d{1,3})\b")
 _ALL_GPUS = re.compile(r"(?:--gpus|-G)[= ](?:[A-Za-z][\w.-]{0,30}:)?(\d{1,6})\b")
 
@@ -56,6 +61,7 @@ def run_of_command(
     read: Callable[[str], str | None],
     *,
     folder: str,
+    files: Sequence[tuple[Path, str]] = (),
     lines: Sequence[Line] = (),
     gpus: int = 0,
     site: Path | None = None,
@@ -66,31 +72,67 @@ def run_of_command(
         command: As for a shell; of several commands the one that says most counts.
         read: Returns the text of a file by its absolute path.
         folder: In which the command runs.
+        files: Configurations, which count behind the command line and before the files that it names.
         lines: Of the run's log, which may say more.
         gpus: Ranks, where they are known.
         site: Folder with a site's own knowledge.
 
     Raises:
-        InputError: The line holds no command.
+        InputError: The line holds no command, a quote is not closed, or neither it nor `files` nor `lines` tell of a training.
     """
+    if _open_quote(command):
+        raise InputError(f"wanted a command line, found a quote that is not closed in {head_of(redact(command), SHOWN)!r}")
     launches = launches_of(command, environment={}, work_dir=folder, read=read)[:MOST_PROGRAMS]
     if not launches:
-        raise InputError(f"wanted a command line, found none in {command[:80]!r}")
+        raise InputError(f"wanted a command line, found none in {head_of(redact(command), SHOWN)!r}")
     programs = [(launch, launched_program(launch, read)) for launch in launches]
-    return _best(programs, read, lines, gpus, site)
+    run = _best(programs, read, files, lines, gpus, site)
+    if any(launch.program for launch in launches) or any(argument.tells_of_training for argument in run.arguments):
+        return run
+    if lines:
+        return replace(run, assumed=(*run.assumed, "the command line names no program that trains: the log alone counts"))
+    raise InputError(
+        f"wanted the command line of a training, found no Python program and no argument of one in "
+        f"{head_of(redact(command), SHOWN)!r}; give it as it was started, or its configuration with --config"
+    )
+
+
+def _open_quote(command: str) -> bool:
+    """Tell whether a single line ends inside of quotes; scripts, with their here-documents, are left to the shell."""
+    if "\n" in command or "$'" in command:
+        return False
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return True
+    return False
 
 
 def run_of_job(
-    job: Job, read: Callable[[str], str | None], *, lines: Sequence[Line] = (), site: Path | None = None
+    job: Job,
+    read: Callable[[str], str | None],
+    *,
+    files: Sequence[tuple[Path, str]] = (),
+    lines: Sequence[Line] = (),
+    gpus: int = 0,
+    site: Path | None = None,
 ) -> RunArguments:
-    """Return the arguments of a job's training program; without a script those of its log alone.
+    """Return the arguments of a job's training program; without a script those of `files` and its log alone.
+
+    Args:
+        job: With its spec.
+        read: Returns the text of a file by its absolute path.
+        files: Configurations, which count behind the command line and before the files that it names.
+        lines: Of the run's log.
+        gpus: Ranks, where somebody knows; 0: as the job asked for.
+        site: Folder with a site's own knowledge.
 
     Raises:
         Unavailable: The storage did not answer.
     """
     launches = job_launches(job, read)[:MOST_PROGRAMS]
     programs = [(launch, launched_program(launch, read)) for launch in launches]
-    return _best(programs, read, lines, job_gpus(job), site)
+    return _best(programs, read, files, lines, gpus or job_gpus(job), site)
 
 
 def job_gpus(job: Job) -> int:
@@ -111,8 +153,7 @@ def run_of_configs(
     site: Path | None = None,
 ) -> RunArguments:
     """Return the arguments of configurations, the first before the others; those of a log behind them."""
-    arguments = [argument for path, text in files for argument in arguments_of_config(path, text)]
-    return read_arguments([*arguments, *_of_log(lines)], gpus=gpus, site=site, read=read)
+    return read_arguments([*_of_files(files), *_of_log(lines)], gpus=gpus, site=site, read=read)
 
 
 def run_of_log(
@@ -122,6 +163,10 @@ def run_of_log(
     return read_arguments(_of_log(lines), gpus=gpus, site=site, read=read)
 
 
+def _of_files(files: Sequence[tuple[Path, str]]) -> list[RunArgument]:
+    return [argument for path, text in files for argument in arguments_of_config(path, text)]
+
+
 def _of_log(lines: Sequence[Line]) -> list[RunArgument]:
     return arguments_of_log((line.number, line.text) for line in lines[:SETTINGS_LINES])
 
@@ -129,16 +174,19 @@ def _of_log(lines: Sequence[Line]) -> list[RunArgument]:
 def _best(
     programs: Sequence[tuple[Launch, JobProgram]],
     read: Callable[[str], str | None],
+    files: Sequence[tuple[Path, str]],
     lines: Sequence[Line],
     gpus: int,
     site: Path | None,
 ) -> RunArguments:
-    log = _of_log(lines)
+    log, configured = _of_log(lines), _of_files(files)
     runs = []
     for launch, program in programs:
         launcher = launch.words[: max(0, len(launch.words) - len(launch.arguments))]
-        arguments = [*arguments_of_options(program.options), *arguments_of_words(launcher)]
-        runs.append(read_arguments([*arguments, *log], gpus=gpus, site=site, read=read))
+        typed = arguments_of_options(option for option in program.options if not option.file)
+        named = arguments_of_options(option for option in program.options if option.file)
+        arguments = [*typed, *arguments_of_words(launcher), *configured, *named, *log]
+        runs.append(read_arguments(arguments, gpus=gpus, site=site, read=read))
     if not runs:
-        return read_arguments(log, gpus=gpus, site=site, read=read)
+        return read_arguments([*configured, *log], gpus=gpus, site=site, read=read)
     return max(runs, key=lambda run: (run.setup is not None, -len(run.missing), len(run.arguments)))

@@ -27,6 +27,8 @@ from assistant.memory_plan.spelling import ChangedArgument
 
 FITTED_STEPS = 3
 """Logged steps from which on it is proven that an ordinary step fits, or nearly so."""
+ROUNDING = 1e6
+"""Bytes by which a prediction may miss a figure that it was fitted to."""
 LEAST_FACTOR, MOST_FACTOR = 0.3, 3.0
 """Between them a calibration is believed; beyond, the arguments were read wrongly, and that is said."""
 
@@ -40,7 +42,7 @@ class MemoryPlan:
     estimate: StageEstimate | None
     """Of the run as it is; None where its arguments do not tell enough."""
     peak: float | None
-    """Calibrated prediction for the run as it is, bytes."""
+    """Calibrated prediction for the run as it is, bytes; None where there is none, or where the run's own end refutes it."""
     capacity: float
     """Memory of one GPU in bytes; 0 where nothing says it."""
     capacity_source: str
@@ -76,11 +78,23 @@ def make_plan(reading: MemoryReading, run: RunArguments, *, gpu_memory: float = 
         notes.append(f"no figures are predicted: neither arguments nor log say {' and '.join(run.missing)}")
         return MemoryPlan(reading, run, None, None, capacity, source, Calibration(), measures, (), None, tuple(notes))
     calibration, doubt = calibrate(setup, reading)
-    if problem is not None and capacity and problem.kind not in _NO_SETTING and problem.kind is not MemoryKind.FRAGMENTATION:
-        calibration, refuted = _refuted(setup, reading, calibration, capacity)
+    least = calibration.measured
+    of_its_own = problem is not None and problem.kind not in (*_NO_SETTING, MemoryKind.FRAGMENTATION)
+    if of_its_own and (own_capacity := _capacity(reading, 0.0)[0] or capacity):
+        calibration, refuted = _refuted(setup, reading, calibration, own_capacity)
         doubt += refuted
-    notes += doubt
+        least = max(least, own_capacity)
     peak, _ = predicted_peak(setup, calibration)
+    if run.conflict:
+        notes.append(f"no way out is computed: {run.conflict}")
+    if peak < least - ROUNDING:
+        notes.append(_not_described(peak, least, calibration))
+        if problem is not None and problem.kind in _NO_SETTING:
+            notes.append(_NO_SETTING[problem.kind])
+        return MemoryPlan(reading, run, estimate(setup), None, capacity, source, calibration, measures, (), None, tuple(notes))
+    notes += doubt
+    if run.conflict:
+        return MemoryPlan(reading, run, estimate(setup), peak, capacity, source, calibration, measures, (), None, tuple(notes))
     if not capacity:
         notes.append("nothing says how much memory a GPU has: --gpu-memory GIB")
         return MemoryPlan(reading, run, estimate(setup), peak, 0.0, "", calibration, measures, (), None, tuple(notes))
@@ -153,17 +167,21 @@ def _proposal(
 ) -> tuple[Rung | None, list[str]]:
     if problem is not None and problem.kind in _NO_SETTING and problem.confidence >= 0.6:
         return None, [_NO_SETTING[problem.kind]]
+    doubt: list[str] = []
     if problem is not None and problem.kind is MemoryKind.FRAGMENTATION:
         peak, _ = predicted_peak(setup, calibration, expandable=True)
-        if fits(peak, capacity, calibration) or not calibration.source:
-            rung = Rung("expandable segments", (ALLOCATOR,), TrainingEffect.SAME, peak, capacity - peak,
-                        fits(peak, capacity, calibration),
+        if fits(peak, capacity, calibration):
+            rung = Rung("expandable segments", (ALLOCATOR,), TrainingEffect.SAME, peak, capacity - peak, True,
                         1.0, "loads as it is", "none known")  # fmt: skip
             return rung, []
+        doubt = [
+            f"the message and the model disagree: by the message the memory would suffice without fragmentation, by its arguments "
+            f"the run needs {gib(peak)} even so; try expandable segments first"
+        ]
     if problem is None and fits(predicted_peak(setup, calibration)[0], capacity, calibration):
         return None, ["the run fits as it is"]
     best = best_combination(run, setup, capacity, calibration)
-    return best, [] if best is not None else [_NONE_FITS]
+    return best, doubt if best is not None else [*doubt, _NONE_FITS]
 
 
 def _refuted(
@@ -190,6 +208,15 @@ def _refuted(
 _NONE_FITS = (
     "no combination of settings that keeps the training the same fits: more GPUs, execution layer by layer, or another training"
 )
+
+
+def _not_described(peak: float, least: float, calibration: Calibration) -> str:
+    shown = calibration.source or "its end"
+    return (
+        f"the arguments do not describe the program: by them it needs {gib(peak)} at most, but it needed {gib(least)} or more "
+        f"({shown}); no peak is predicted and no way out computed. Give the arguments it was started with (--command, --config), "
+        "or look for what else it holds"
+    )
 
 
 def _dynamic(setup: TrainingSetup) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 
 from assistant.memory_plan.arguments import RunArguments
 from assistant.memory_plan.setup import Framework, Optimizer, Recompute, TrainingSetup
@@ -22,8 +23,13 @@ class ChangedArgument:
     """Where it stands now: `--mbs on the command line`, `zero_optimization.stage in ds.json`; or where it is to be added."""
 
     def __str__(self) -> str:
-        change = f"{self.name} {self.old} to {self.new}" if self.old else f"add {self.name} {self.new}".rstrip()
+        old, new = (quote(value) if value and self._for_a_shell else value for value in (self.old, self.new))
+        change = f"{self.name} {old} to {new}" if old else f"add {self.name} {new}".rstrip()
         return f"{change} ({self.origin})"
+
+    @property
+    def _for_a_shell(self) -> bool:
+        return self.name.startswith("-") or self.origin.endswith(("the command line", "the environment"))
 
 
 _COMMAND, _FILE, _ENVIRONMENT = "the command line", "the configuration", "the environment"

@@ -109,6 +109,28 @@ def test_a_command_line_and_the_file_that_it_names(cli: Run, tmp_path: Path, mon
     assert "per_device_train_batch_size in run.yaml" in {argument["origin"] for argument in made["run"]["arguments"]}
 
 
+SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmicro_batch_size: 2\nvocab_size: 1000\n"
+
+
+def test_a_configuration_beside_a_command_line(cli: Run, tmp_path: Path) -> None:
+    config = tmp_path / "small.yaml"
+    config.write_text(SMALL)
+    words = ("--config", config, "--command", "python train.py --micro-batch-size 4", "--gpu-memory", "80", "--gpus", "1")
+    (made,) = cli("memory", "plan", *words, "--json").objects
+    assert (made["run"]["setup"]["micro_batch"], made["run"]["setup"]["sequence"]) == (4, 128)
+
+
+def test_arguments_that_do_not_describe_the_run_are_shown_without_a_prediction(cli: Run, tmp_path: Path) -> None:
+    config, path = tmp_path / "small.yaml", tmp_path / "job.log"
+    config.write_text(SMALL)
+    path.write_text(f"step 1 loss 2.0\n{MESSAGE}\n")
+    said = cli("memory", "plan", "--log", path, "--config", config)
+    assert said.code == 0
+    assert "together" in said.out
+    assert "the arguments do not describe the program" in said.out
+    assert not [words for words in ("calibrated", "proposal", "ways out", "stay free", "taken to need") if words in said.out]
+
+
 SCRIPT = """#!/bin/bash
 MICRO=4
 ARGS="--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size $MICRO --gradient_accumulation_steps 2 --bf16"
@@ -165,6 +187,8 @@ def test_a_file_that_is_no_configuration_is_said(cli: Run, tmp_path: Path) -> No
         (("--log", "/nowhere.log"), "nowhere.log"),
         (("--config", "/nowhere.toml"), "nowhere.toml"),
         (("--command", " "), "command line"),
+        (("--command", "echo 'unclosed"), "a quote that is not closed"),
+        (("--command", "rm -rf /"), "no Python program"),
         (("--command", "python t.py", "--gpu-memory", "-3"), "--gpu-memory"),
         (("--command", "python t.py", "--gpu-memory", "nan"), "--gpu-memory"),
         (("--command", "python t.py", "--gpus", "-1"), "--gpus"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan import intake
 from assistant.memory_plan.arguments import RunArguments, published_shapes, shape_named
@@ -16,6 +17,8 @@ from assistant.memory_plan.ladder import TrainingEffect
 from assistant.memory_plan.plan import MemoryPlan, make_plan
 from assistant.memory_plan.problems import MemoryReading, read_problems
 from assistant.memory_plan.setup import GIB, ModelShape
+from assistant.memory_plan.spelling import ChangedArgument
+from assistant.records import Job, JobSpec, JobState
 
 CASES = Path(__file__).parents[1] / "cases" / "memory_plan"
 LOGS = tomllib.loads((CASES / "logs.toml").read_text(encoding="utf-8"))["log"]
@@ -213,3 +216,142 @@ def test_transformers_with_deepspeed_is_told_to_offload_in_its_configuration() -
     rung = next(rung for rung in make_plan(NOTHING, run, gpu_memory=24 * GIB).ladder if "optimiser states in host" in rung.name)
     assert [(argument.name, argument.new) for argument in rung.arguments] == [("zero_optimization.offload_optimizer.device", "cpu")]
     assert rung.host > 0
+
+
+def out_of_memory(allocated: float, unused: float, total: float = 79.1) -> MemoryReading:
+    """Return the reading of PyTorch's message for 2 GiB that were wanted; sizes in GiB."""
+    own = allocated + unused + 0.5
+    return read_problems(
+        lines_of(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+            f"{total:.2f} GiB of which {total - own:.2f} GiB is free. Including non-PyTorch memory, this process has {own:.2f} GiB "
+            f"memory in use. Of the allocated memory {allocated:.2f} GiB is allocated by PyTorch, and {unused:.2f} GiB is reserved "
+            "by PyTorch but unallocated."
+        )
+    )
+
+
+SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmicro_batch_size: 2\n"
+
+
+def run_of_yaml(text: str, gpus: int = 1) -> RunArguments:
+    return intake.run_of_configs([(Path("run.yaml"), text)], lambda _: None, gpus=gpus)
+
+
+@pytest.mark.parametrize(("allocated", "unused", "kind"), [(77.0, 0.5, "true need"), (71.5, 6.0, "fragmentation")])
+def test_arguments_of_another_program_give_no_ways_out(allocated: float, unused: float, kind: str) -> None:
+    plan = make_plan(out_of_memory(allocated, unused), run_of_yaml(SMALL))
+    assert plan.problem is not None
+    assert plan.problem.kind == kind
+    assert (plan.peak, plan.ladder, plan.proposal) == (None, (), None)
+    assert plan.estimate is not None
+    assert "the arguments do not describe the program" in plan.notes[-1]
+    assert not any("taken to need" in note for note in plan.notes)
+
+
+def test_a_larger_gpu_than_that_of_the_log_may_suffice() -> None:
+    case = next(case for case in RUNS if case["name"] == "TRL with LoRA on a quantised model")
+    plan = make_plan(log_named("memory that settles is no leak"), run_of(case), gpu_memory=500 * GIB)
+    assert plan.peak is not None
+    assert 47 * GIB < plan.peak < 60 * GIB
+    assert plan.ladder
+
+
+LLAMA = "torchrun --nproc_per_node {} t.py --max_length 4096 --model_name_or_path meta-llama/Llama-3.1-8B --bf16 {}"
+
+
+@pytest.mark.parametrize(("gpus", "proposed"), [(1, False), (32, True)])
+def test_fragmentation_that_the_model_refutes_gets_what_fits(gpus: int, proposed: bool) -> None:
+    words = LLAMA.format(gpus, "--per_device_train_batch_size 8")
+    run = intake.run_of_command(words, lambda _: None, folder="/work")
+    plan = make_plan(out_of_memory(72, 5), run)
+    assert plan.problem is not None
+    assert plan.problem.kind == "fragmentation"
+    assert [rung.arguments[0].name for rung in plan.measures] == ["PYTORCH_CUDA_ALLOC_CONF"]
+    assert (plan.proposal is not None) == proposed
+    if plan.proposal is not None:
+        assert plan.proposal.fits
+        assert (plan.proposal.margin or 0) > 0
+    assert any("the message and the model disagree" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus", "planned", "words"),
+    [
+        ("tensor_model_parallel_size: 8\n", 12, 8, "8 GPUs are used: 12 is no multiple of 8"),
+        ("global_batch_size: 3\n", 1, 1, "a step has 2 samples"),
+        ("global_batch_size: 16\ngradient_accumulation_steps: 4\n", 1, 1, "a step has 8 samples"),
+        ("data_parallel_shard_degree: 4\n", 8, 8, "8 data-parallel ranks follow from 8 GPUs; the arguments say 4"),
+        ("global_batch_size: 16\ntensor_model_parallel_size: 4\n", 8, 8, ""),
+        ("data_parallel_shard_degree: 4\ndata_parallel_replicate_degree: 2\n", 8, 8, ""),
+    ],
+)
+def test_a_layout_or_batch_that_does_not_divide_is_noted(more: str, gpus: int, planned: int, words: str) -> None:
+    run = run_of_yaml(f"{SMALL}vocab_size: 1000\n{more}", gpus)
+    assert run.setup is not None
+    assert run.setup.layout.gpus == planned
+    assert not run.conflict
+    assert [words in sentence for sentence in run.assumed] == ([True] if words else [])
+
+
+@pytest.mark.parametrize(
+    "more", ["tensor_model_parallel_size: 8\n", "tensor_model_parallel_size: 9999999\npipeline_model_parallel_size: 9999999\n"]
+)
+def test_a_layout_for_more_gpus_than_there_are_gets_no_way_out(more: str) -> None:
+    plan = make_plan(NOTHING, run_of_yaml(SMALL + more, 4), gpu_memory=0.5 * GIB)
+    assert (plan.ladder, plan.proposal) == ((), None)
+    assert "but the run has 4: it cannot start so" in plan.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (("--fsdp", "", "full_shard auto_wrap", "to be added to the command line"), "add --fsdp 'full_shard auto_wrap' ("),
+        (("--fsdp", "a b", "c;d", "--fsdp on the command line"), "--fsdp 'a b' to 'c;d' ("),
+        (("--use-distributed-optimizer", "", "", "to be added to the command line"), "add --use-distributed-optimizer ("),
+        (("training.layers", "[1, 2]", "[1]", "training.layers in a.toml"), "training.layers [1, 2] to [1] ("),
+    ],
+)
+def test_an_argument_can_be_pasted_into_a_shell(argument: tuple[str, str, str, str], words: str) -> None:
+    assert str(ChangedArgument(*argument)).startswith(words)
+
+
+def test_configurations_count_between_the_command_line_and_the_files_that_it_names() -> None:
+    named = {"/work/named.yaml": "num_layers: 9\nseq_length: 999\nmicro_batch_size: 9\n"}
+    run = intake.run_of_command(
+        "python train.py --config named.yaml --micro-batch-size 4", named.get, folder="/work", files=[(Path("given.yaml"), SMALL)]
+    )
+    assert run.setup is not None
+    assert (run.setup.micro_batch, run.setup.sequence, run.setup.model.layers) == (4, 128, 2)
+
+
+@pytest.mark.parametrize("gpus", [0, 4])
+def test_a_job_is_read_with_configurations_and_gpus(gpus: int) -> None:
+    spec = JobSpec("sft", "#SBATCH --gpus=2\npython train.py --micro-batch-size 8\n", work_dir=Path("/work"))
+    job = Job("7", "sft", "ada", JobState.FAILED, "gpu", ("n1",), None, None, None, None, None, 1, None, spec=spec)
+    run = intake.run_of_job(job, lambda _: None, files=[(Path("given.yaml"), SMALL)], gpus=gpus)
+    assert run.setup is not None
+    assert (run.setup.micro_batch, run.setup.sequence, run.setup.layout.gpus) == (8, 128, gpus or 2)
+
+
+@pytest.mark.parametrize("command", ["rm -rf /", "nvidia-smi", "echo done", "python --version"])
+def test_a_line_that_trains_nothing_is_refused(command: str) -> None:
+    with pytest.raises(InputError, match="no Python program"):
+        intake.run_of_command(command, lambda _: None, folder="/work")
+    run = intake.run_of_command(command, lambda _: None, folder="/work", lines=lines_of("CUDA out of memory"))
+    assert "names no program that trains" in run.assumed[-1]
+
+
+@pytest.mark.parametrize("command", ["echo 'unclosed", 'python t.py --batch_size 4 "x', "python t.py --batch_size 4 \\"])
+def test_a_quote_that_is_not_closed_is_refused(command: str) -> None:
+    with pytest.raises(InputError, match="not closed"):
+        intake.run_of_command(command, lambda _: None, folder="/work")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["./pretrain --num-layers 4", "trl sft --model_name_or_path gpt2", "python t.py # don't", "python t.py --name $'it\\'s'",
+     "cat <<E\ndon't\nE\npython t.py", "srun python t.py"],
+)  # fmt: skip
+def test_a_line_that_trains_is_read(command: str) -> None:
+    assert intake.run_of_command(command, lambda _: None, folder="/work").missing
