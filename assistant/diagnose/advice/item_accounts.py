@@ -8,8 +8,10 @@ from dataclasses import replace
 from assistant.diagnose.advice.agreement import form_of
 from assistant.diagnose.answer import NO_HELP, cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.weighing.failed_items import FailedItems, ItemError, failed_items
+from assistant.diagnose.weighing.failed_items import SHOWN_OF_ITEM, FailedItems, ItemError, failed_items
+from assistant.display import shorten
 from assistant.records import Action, Diagnosis
+from assistant.redact import redact
 
 SHOWN_OF_ERROR, MOST_SHOWN = 160, 4
 _LEVEL = re.compile(r"^.{0,80}?\|\s{0,8}(?:ERROR|CRITICAL)\s{0,8}\|\s{0,8}(?:[\w.:<>]{1,120} - )?")
@@ -46,17 +48,17 @@ def _met(items: FailedItems, facts: Facts) -> str:
     for error in items.errors:
         by_error.setdefault(_words(error, facts), []).append(error)
     sentences = [
-        f"{', '.join(error.item for error in each[:MOST_SHOWN])}: {words} (job.log:{each[0].line})"
+        f"{', '.join(shorten(redact(error.item), SHOWN_OF_ITEM) for error in each[:MOST_SHOWN])}: {words} (job.log:{each[0].line})"
         for words, each in list(by_error.items())[:MOST_SHOWN]
     ]
     return f"What they met: {'; '.join(sentences)}." if sentences else ""
 
 
 def _words(error: ItemError, facts: Facts) -> str:
-    raised = cut(facts.streams.body(error.text).text.strip(), SHOWN_OF_ERROR).rstrip(".:")
+    raised = cut(redact(facts.streams.body(error.text).text.strip()), SHOWN_OF_ERROR).rstrip(".:")
     if error.report is None:
         return raised
-    report = cut(_LEVEL.sub("", facts.streams.body(error.report.text).text.strip()), SHOWN_OF_ERROR).rstrip(".:")
+    report = cut(redact(_LEVEL.sub("", facts.streams.body(error.report.text).text.strip())), SHOWN_OF_ERROR).rstrip(".:")
     return f"{raised}, before which it says: {report} (job.log:{error.report.number})"
 
 

@@ -16,6 +16,8 @@ from assistant.diagnose.answer import cut
 FEWEST, SHOWN_OF_MESSAGE = 2, 200
 """Errors of one kind that show a pattern, and characters of the message that are shown."""
 _VARYING = re.compile(r"\d+|[‘'`\"][^’'`\"]{1,200}[’'`\"]")
+_HEADER = re.compile(r"(?:\.(?:h|hh|hpp|hxx|cuh|inl|inc|ipp|tcc|mod|pxd)|/include/(?:\S*/)?[\w+-]+)$")
+"""Files that are included, and modules of Fortran: by their ending; headers of C++ have none, but a folder `include`."""
 _LIBRARIES = (
     (
         "MPI",
@@ -33,14 +35,17 @@ _LIBRARIES = (
     ),
     (
         "conda",
-        re.compile(r"(?:^|/)\.?(?:ana|mini)?conda\w*/|/(?:mamba|micromamba|mini)forge\w*/|/envs/[\w.-]+/"),
+        re.compile(
+            r"(?:^|/)\.?(?:ana|mini)?conda\w*/|/(?:mamba|micromamba|mini)forge\w*/|(?:conda|mamba|forge)[\w.-]*/(?:\S*/)?envs/"
+        ),
         "the compilers of the same environment (conda install gxx_linux-64 gfortran_linux-64), or take that environment out of the "
         "search path of headers (CPATH, CPLUS_INCLUDE_PATH, conda deactivate) and build with the system's",
     ),
     (
         "the system or a module",
         re.compile(
-            r"^/(?:usr|opt|apps?|software|sw|cm|cvmfs|spack|nix|packages|gnu|lib)\b|/(?:spack|easybuild|site-packages|gcc)/"
+            r"^/(?:usr|opt|apps?|software|sw|cm|cvmfs|spack|nix|packages|gnu|lib)\b(?!/(?:users?|home|people)/)"
+            r"|/(?:spack|easybuild|site-packages)/|/(?:lib\w*|include)/gcc/"
         ),
         "the build of that library for this compiler, or the compiler that it was built with (module avail, module list), and "
         "take both from one tool chain",
@@ -85,6 +90,11 @@ def pairing_account(errors: Sequence[CompileError]) -> str:
 
 
 def _library(error: CompileError) -> tuple[str, str] | None:
-    """Return whose file an error stands in, and what has to be loaded; None of a file of the owner's."""
+    """Return whose file an error stands in, and what has to be loaded; None of a file that may be the owner's.
+
+    A source that is compiled itself is the owner's, wherever it lies.
+    """
     file = error.place.rpartition(":")[0]
+    if _HEADER.search(file) is None:
+        return None
     return next(((name, remedy) for name, pattern, remedy in _LIBRARIES if pattern.search(file)), None)

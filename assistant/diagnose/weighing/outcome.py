@@ -20,7 +20,7 @@ from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
-from assistant.diagnose.weighing.fallbacks import states_own_fallback
+from assistant.diagnose.weighing.fallbacks import LOOKED_AT_BEHIND, ends_in_spite, states_own_fallback
 from assistant.diagnose.weighing.findings import closed_under
 from assistant.diagnose.weighing.parts import item_verdicts, open_work
 from assistant.diagnose.weighing.process_exits import excused
@@ -150,12 +150,15 @@ _HARMLESS = re.compile(
     r"\b\d+ (?:errors?|failed)\b"
     r"|\b(?:kept|fetched|scanned|loaded|read|copied|indexed|extracted) [1-9]\d{0,8} .{0,40}\b\d+ (?:errors?|failed)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
-    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to|treat(?:ed|ing)? (?:it|them|this|these) as\b"
     r"|\b(?:can|could|may|might) (?!not\b)(?:\w+ ){0,2}(?:errors?|fail|failures?)\b"
     r"|\bterminated (?:successfully|normally(?!, but)|on:)",
     re.IGNORECASE,
 )
 """Lines that name an error and tell of none."""
+_LIVED_WITH = re.compile(
+    r"ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to|treat(?:ed|ing)? (?:it|them|this|these) as\b", re.IGNORECASE
+)
+"""Words of a program that goes on in spite of an error; they prove it only where it did."""
 _WORK = r"train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?"
 _FINISHED = re.compile(
     rf"\b(?:{_WORK}|generation|all \w+|everything|program)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
@@ -245,6 +248,14 @@ def outcome_of(facts: Facts) -> RunOutcome:
         line
         for line in lines
         if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
+    ]
+    failed += [
+        line
+        for line in lines[-LOOKED_AT_BEHIND:]
+        if line.number > facts.progress.last_line
+        and names_failure(line.text)
+        and _LIVED_WITH.search(_both_ends(line.text))
+        and ends_in_spite(line, facts)
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
@@ -353,8 +364,17 @@ def _dead_threads(lines: Sequence[Line], facts: Facts) -> set[int]:
 
 def tells_failure(text: str) -> bool:
     """Tell whether a line has words of a failure, and none that say that it is none."""
-    read_text = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
+    return names_failure(text) and _LIVED_WITH.search(_both_ends(text)) is None
+
+
+def names_failure(text: str) -> bool:
+    """Tell whether a line has words of a failure, be it one that the program may have lived with."""
+    read_text = _both_ends(text)
     return len(text) < 2000 and _FAILED.search(read_text) is not None and _HARMLESS.search(read_text) is None and not of_table(text)
+
+
+def _both_ends(text: str) -> str:
+    return text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
 
 
 def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
