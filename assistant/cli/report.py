@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -239,13 +238,13 @@ def cost(
     from dataclasses import replace
 
     from assistant.errors import UsageError
-    from assistant.reports.reliability.cost import Prices, cost_report, is_currency, read_prices
+    from assistant.reports.reliability.cost import MOST_PRICE, Prices, cost_report, is_currency, is_price, read_prices
     from assistant.reports.reliability.reading import read_failures
 
     if price is None and prices is None:
         raise UsageError("nothing says what a GPU hour costs; give --price 2.10, or --prices FILE (docs/failure_reports.md)")
-    if price is not None and not math.isfinite(price):
-        raise UsageError(f"--price {price}: wanted a number such as 2.10")
+    if price is not None and not is_price(price):
+        raise UsageError(f"--price {price}: wanted a number such as 2.10, at most {MOST_PRICE:,}")
     if currency and not is_currency(currency):
         raise UsageError(f"--currency {currency[:40]!r}: wanted capital letters such as EUR")
     listed = read_prices(prices) if prices is not None else Prices()

@@ -92,7 +92,7 @@ def report_source(invocation: Invocation, options: ReportOptions) -> ReportSourc
     """Return how a source is read; without one, the accounting of the Slurm here.
 
     Raises:
-        UsageError: A time or a zone cannot be read.
+        UsageError: A time or a zone cannot be read, or the period ends before it begins.
         ContentError: The rules for kinds of work are wrong.
     """
     from assistant.reports.intake import TimeRange
@@ -105,6 +105,12 @@ def report_source(invocation: Invocation, options: ReportOptions) -> ReportSourc
     if not options.source and first is None:
         first = moment - DEFAULT_LENGTH
     period = TimeRange(first, _moment("--until", options.until, moment))
+    if period.since is not None and period.until is not None and period.since >= period.until:
+        begin = f"--since {options.begin!r}" if options.begin else f"--since, of {DEFAULT_LENGTH.days} days where it is not given,"
+        raise UsageError(
+            f"{begin} is {period.since:%Y-%m-%d %H:%M} UTC, not before --until {options.until!r}, "
+            f"{period.until:%Y-%m-%d %H:%M} UTC; wanted a --since that is earlier than --until"
+        )
     rules = type_rules(invocation.site, options.types)
     request = ReadRequest(options.source or "this cluster", rules, place, moment, period, options.columns, options.anonymise)
     slices = None if options.source else _slices(invocation, period, moment)

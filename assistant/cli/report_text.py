@@ -74,7 +74,9 @@ def show_report(report: UsageReport) -> None:
                     out.print(Text(line(text)))
     out.print()
     out.print(_table(_without_zeros(report.left_out)))
-    out.print(Text("In brackets: 95 % intervals. * few jobs stand behind the number.", style="dim"))
+    out.print(
+        Text("In brackets: 95 % intervals, or n where the values are too few. * few jobs stand behind the number.", style="dim")
+    )
 
 
 def _without_zeros(table: FigureTable) -> FigureTable:

@@ -21,6 +21,7 @@ from assistant.reports.figures import (
     UsageReport,
     WaterfallPlot,
 )
+from assistant.reports.wording import NOT_KNOWN
 
 Rows = list[list[object]]
 
@@ -31,7 +32,9 @@ def as_object(report: UsageReport) -> dict[str, Any]:
         "report": report.kind,
         "title": report.title,
         "facts": dict(report.facts),
-        "headline": {name: {"unit": unit, **_plain(value)} for name, value, unit in report.headline},
+        "headline": {
+            name: {"unit": unit, **_plain(None if value == NOT_KNOWN else value)} for name, value, unit in report.headline
+        },
         "remarks": [{"key": remark.key, "level": remark.level, "text": remark.text} for remark in report.remarks],
         "figures": {figure.key: {"group": group.key, **_figure(figure)} for group, figure in report.figures()},
         "left_out": _figure(report.left_out),

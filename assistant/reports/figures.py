@@ -14,7 +14,7 @@ SMALL_N = 30
 
 
 class IntervalValue(NamedTuple):
-    """A number with its 95 % interval and the count that it rests on."""
+    """A number with its 95 % interval and the count that it rests on; NaN ends where so few values have none."""
 
     value: float
     low: float

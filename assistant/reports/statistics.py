@@ -20,6 +20,8 @@ Z = 1.959963984540054
 """Of a standard normal variable, 95 % lie within so much of 0."""
 EXACT_N = 1000
 """Up to so many values the ranks of a median's interval are exact; beyond, the normal approximation is off by one rank at most."""
+LEAST_RANKED = 6
+"""Below so many values no pair of ranks holds the median with 95 %."""
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
@@ -72,7 +74,7 @@ def share_of_weight(part: float, whole: float, squares: float, n: int, unknown: 
 def median_ranks(n: int) -> tuple[int, int]:
     """Return the ranks (from 1) of the sorted values between which the median lies with at least 95 %.
 
-    Below six values no pair of ranks has 95 %: the least and the greatest are returned.
+    Below `LEAST_RANKED` values no pair of ranks has 95 %: those of the least and the greatest are returned.
 
     Source:
         W. J. Conover, Practical Nonparametric Statistics (1999), section 3.2: P(Bin(n, 1/2) < rank) <= 2.5 %.
@@ -90,10 +92,15 @@ def median_ranks(n: int) -> tuple[int, int]:
 
 
 def median(ordered: Values) -> IntervalValue | None:
-    """Return the median of sorted values with its interval by ranks; None of nothing."""
+    """Return the median of sorted values with its interval by ranks; None of nothing.
+
+    Fewer than `LEAST_RANKED` values have no 95 % interval: its ends are NaN.
+    """
     n = len(ordered)
     if not n:
         return None
+    if n < LEAST_RANKED:
+        return IntervalValue(quantile(ordered, 0.5), math.nan, math.nan, n, float(n))
     low, high = median_ranks(n)
     return IntervalValue(quantile(ordered, 0.5), float(ordered[low - 1]), float(ordered[high - 1]), n, float(n))
 
@@ -117,7 +124,7 @@ def distribution(ordered: Values, points: Sequence[float]) -> tuple[float, ...]:
 
 
 def log_points(low: float, high: float, each_decade: int = 24) -> tuple[float, ...]:
-    """Return points from below `low` to at or above `high`, evenly on a logarithmic axis; 10 ** (k / each_decade) for whole k."""
+    """Return points from below `low` to at or above `high`, evenly on a logarithmic axis: `10 ** (k / each_decade)` for whole k."""
     first = math.floor(math.log10(low) * each_decade)
     last = math.ceil(math.log10(max(high, low)) * each_decade)
     return tuple(float(10 ** (k / each_decade)) for k in range(first, max(last, first + 1) + 1))

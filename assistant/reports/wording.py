@@ -6,6 +6,9 @@ import math
 
 from assistant.reports.figures import Cell, IntervalValue
 
+NOT_KNOWN = "not known"
+"""Stands among the first figures of a report for a number that its sources do not tell; JSON has null for it."""
+
 _SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _LARGE = ((9.995e8, 1e9, "G"), (9.995e5, 1e6, "M"), (1e4, 1e3, "k"))
 """From where on a number is shortened, by what it is divided, and the letter: what rounds to 1,000 k is 1 M."""

@@ -39,6 +39,30 @@ def test_json_is_one_object_and_nothing_else(cli: Run, sacct_file: Path) -> None
     assert (made["schema"], made["report"], made["headline"]["jobs"]["value"]) == (1, "cluster", 400)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--since", "2027-01-01", "--until", "2026-01-01"),
+        ("--since", "2026-01-01", "--until", "2026-01-01"),
+        ("--since", "1d", "--until", "2d"),
+    ],
+)
+@pytest.mark.parametrize("kind", [("cluster",), ("failures",), ("job", "7"), ("cost", "--price", "2")])
+def test_a_period_that_ends_before_it_begins_is_refused(
+    kind: tuple[str, ...], words: tuple[str, ...], cli: Run, sacct_file: Path
+) -> None:
+    said = cli("report", *kind, sacct_file, *words)
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert f"--since {words[1]!r} is 20" in said.err
+    assert f"not before --until {words[3]!r}" in said.err
+
+
+def test_an_end_before_the_default_period_says_that_a_beginning_is_wanted(cli: Run) -> None:
+    said = cli("report", "cluster", "--until", "90d")
+    assert said.code == Exit.USAGE
+    assert "--since, of 30 days where it is not given" in said.err
+
+
 def test_files_are_written(cli: Run, sacct_file: Path, tmp_path: Path) -> None:
     said = cli("report", "cluster", sacct_file, "--html", tmp_path / "a.html", "--csv", tmp_path / "figures")
     assert (said.code, said.out) == (0, "")

@@ -114,7 +114,9 @@ def test_names_are_gone_where_asked(cli: Run, sacct_file: Path, site_store: Path
 def test_a_bill_needs_a_price(cli: Run, sacct_file: Path) -> None:
     said = cli("report", "cost", sacct_file)
     assert (said.code, "--price" in said.err) == (Exit.USAGE, True)
-    assert cli("report", "cost", sacct_file, "--price", "inf").code == Exit.USAGE
+    for price in ("inf", "1e308", "1000001"):
+        said = cli("report", "cost", sacct_file, "--price", price)
+        assert (said.code, "at most 1,000,000" in said.err, "RuntimeWarning" in said.err) == (Exit.USAGE, True, False)
     assert cli("report", "cost", sacct_file, "--price", "2", "--currency", "<b>").code == Exit.USAGE
     (made,) = cli("report", "cost", sacct_file, "--price", "2", "--currency", "CHF", "--json").objects
     assert made["headline"]["cost"]["unit"] == "CHF"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import ContentError
+from assistant.reports.exports import as_object
 from assistant.reports.figures import UsageReport, WaterfallPlot
 from assistant.reports.page import page
 from assistant.reports.reliability.cost import Prices, cost_report, read_prices
@@ -82,6 +83,8 @@ def test_what_was_lost_is_that_of_the_waterfall(tmp_path: Path) -> None:
         ("gpu_hour = -1.0", "at least 0"),
         ("gpu_hour = nan", "at least 0"),
         ("[account]\nx = inf", "at least 0"),
+        ("gpu_hour = 1e308", "at most 1,000,000"),
+        ("[partition]\nx = 1000001", "at most 1,000,000"),
         ('currency = "s"', "capital letters"),
         ('currency = "<b>"', "capital letters"),
         ("gpu_hours = 2", "unknown key"),
@@ -97,6 +100,22 @@ def test_wrong_prices_are_named(text: str, word: str, tmp_path: Path) -> None:
 def test_prices_are_read(tmp_path: Path) -> None:
     (tmp_path / "prices.toml").write_text('currency = "USD"\ngpu_hour = 2\n[account]\nteam = 1.5\n')
     assert read_prices(tmp_path / "prices.toml") == Prices("USD", 2, {"team": 1.5})
+
+
+def test_without_a_store_it_is_not_known_what_was_lost(tmp_path: Path) -> None:
+    report = cost_of(Prices(gpu_hour=2.0), tmp_path)
+    headline = {name: value for name, value, _ in report.headline}
+    assert headline["known to be lost"] == "not known"
+    assert headline["of failures"] == 40
+    assert as_object(report)["headline"]["known to be lost"] == {"unit": "EUR", "value": None}
+    for key in ("account", "user", "partition", "type"):
+        assert set(column_of(table_of(report, f"cost_by_{key}"), "lost").values()) == {None}
+    assert "no_store" in [remark.key for remark in report.remarks]
+    (tmp_path / "with").mkdir()
+    read = runs_of(ROWS, tmp_path / "with", [])
+    report = cost_report(read, frame_of(read), Prices(gpu_hour=2.0))
+    assert {name: value for name, value, _ in report.headline}["known to be lost"] == 0
+    assert "no_store" not in [remark.key for remark in report.remarks]
 
 
 @pytest.mark.parametrize("rows", [[], [Row("1", 0, 100, gpus=0)], [Row("1", 0, 0)]])

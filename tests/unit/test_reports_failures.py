@@ -8,6 +8,7 @@ import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +97,7 @@ def test_without_a_store_reasons_are_final_states(tmp_path: Path) -> None:
     report = failures_report(read, frame_of(read))
     assert column_of(table_of(report, "by_reason"), "failures") == {"failed": 5, "node_fail": 1, "all": 6}
     assert "no store was read" in dict(report.facts)["incidents"]
+    assert set(column_of(table_of(report, "by_node"), "blamed").values()) == {None}
     assert not [figure for _, figure in report.figures() if figure.key in ("beside_paper", "unmatched")]
 
 
@@ -315,6 +317,53 @@ def test_the_life_of_a_run_is_that_of_all_its_attempts(job: str, tmp_path: Path)
 def test_the_life_of_a_run_without_a_store_is_joined_by_name(tmp_path: Path) -> None:
     report = life("200", tmp_path, cases=None)
     assert [row[1] for row in table_of(report, "attempts").rows] == ["200", "201", "202"]
+    assert {name: value for name, value, _ in report.headline}["incidents"] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("job", "with_store", "joins"),
+    [
+        ("100", True, ["", "store", "store"]),
+        ("200", True, ["", "name", "name"]),
+        ("500", False, ["", "id"]),
+        ("500", True, ["", "store"]),
+    ],
+)
+def test_by_what_attempts_are_joined_is_shown(job: str, with_store: bool, joins: list[str], tmp_path: Path) -> None:
+    report = life(job, tmp_path, cases=SITE_CASES if with_store else None)
+    table = table_of(report, "attempts")
+    assert [row[-1] for row in table.rows] == joins
+    texts = {remark.key: remark.text for remark in report.remarks}
+    assert ("by_name" in texts) == ("name" in joins)
+    if "name" in joins:
+        assert "Of its 3 attempts 2 are joined to the one before by user, name and GPUs alone: a guess" in texts["by_name"]
+
+
+def test_how_many_restarts_are_guessed_is_said(tmp_path: Path) -> None:
+    report = site(tmp_path)
+    by_name = column_of(table_of(report, "by_reason_times"), "by_name")
+    # 200, 201 and 300 went on in 201, 202 and 301, by name; the store submitted those behind 100, 101 and 500
+    wanted = {"type_error": (1.0, 1), "not diagnosed, failed": (1.0, 2), "hang": (0.0, 1), "all": (0.5, 6)}
+    for reason, (value, n) in wanted.items():
+        cell = by_name[reason]
+        assert isinstance(cell, IntervalValue)
+        assert (cell.value, cell.n) == (value, n)
+    assert by_name["not diagnosed, node_fail"] is None
+    texts = {remark.key: remark.text for remark in report.remarks}
+    assert texts["by_name"].startswith(
+        "Of 6 failures that a run went on with, 3 (50.0 %) are joined to it by user, name and GPUs alone"
+    )
+
+
+def test_an_attempt_whose_state_is_not_known_is_worded(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text(text_of([Row("1", 0, 100)]))
+    request = ReadRequest(str(tmp_path / "rows.txt"), type_rules(None), "UTC", NOW)
+    read = read_life(request, "1", None, folder=tmp_path)
+    read = replace(read, attempts=[attempt._replace(state=None) for attempt in read.attempts])
+    report = life_report(read, frame_of(read))  # type: ignore[arg-type]
+    assert {remark.key: remark.text for remark in report.remarks}["last"] == (
+        "The attempt ended in a state that is not known, after 1.7 min."
+    )
 
 
 def test_of_a_job_that_only_the_store_knows_its_incidents_are_shown(tmp_path: Path) -> None:

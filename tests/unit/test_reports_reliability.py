@@ -34,6 +34,7 @@ from assistant.reports.reliability.intervals import (
     ratio_of_sums,
 )
 from assistant.reports.reliability.reliability import reliability_report
+from assistant.reports.wording import cell_text
 from bench import _accounting
 from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Case, Row, at, facts_of, frame_of, plain_facts, runs_of
 from tests.unit.reports_here import column_of, table_of
@@ -229,6 +230,40 @@ def test_time_between_runs_is_divided_by_what_it_waited_for(tmp_path: Path) -> N
         "detect": 40, "diagnose": 40, "person": 0, "resubmit": 820, "submitted": 130 + 2230 + 90, "queue": 300 + 30, "unknown": 0,
     }  # fmt: skip
     assert (down.without_next, down.not_known) == (1, 0)
+
+
+def test_without_a_store_what_only_incidents_tell_is_not_known(tmp_path: Path) -> None:
+    read = runs_of(SITE_ROWS, tmp_path)
+    report = reliability_report(read, frame_of(read), RestartCost(), TimeRange())
+    parts = table_of(report, "goodput_parts")
+    kinds = column_of(parts, "known")
+    for key in ("gpu_hours", "share", "runs"):
+        cells = column_of(parts, key)
+        unknown = {name for name, cell in cells.items() if cell is None}
+        assert unknown == {part.title for part in PARTS if part.key == "beginning" or part.key.startswith(("hang", "roll"))}
+        assert {kinds[name] for name in unknown} == {"not known"}
+    hours = column_of(parts, "gpu_hours").values()
+    assert sum(float(str(cell)) for cell in hours if cell is not None) == pytest.approx(
+        sum(row.gpus * (row.end - row.start) / 3600 for row in SITE_ROWS)
+    )
+    waits = table_of(report, "downtime")
+    assert [row[0] for row in waits.rows if row[1] is None] == [row[0] for row in waits.rows[:4]]
+    assert "no_store" in [remark.key for remark in report.remarks]
+    (tmp_path / "with").mkdir()
+    read = runs_of(SITE_ROWS, tmp_path / "with", [])
+    report = reliability_report(read, frame_of(read), RestartCost(), TimeRange())
+    assert None not in column_of(table_of(report, "goodput_parts"), "gpu_hours").values()
+    assert "no_store" not in [remark.key for remark in report.remarks]
+
+
+def test_one_run_has_no_interval_of_its_ratio(tmp_path: Path) -> None:
+    measured = ratio_of_sums(np.array([9.0]), np.array([10.0]))
+    assert measured is not None
+    assert (measured.value, math.isnan(measured.low), math.isnan(measured.high), measured.n) == (0.9, True, True, 1)
+    read = runs_of([Row("1", 0, 40_000)], tmp_path)
+    ratios = table_of(reliability_report(read, frame_of(read), RestartCost(), TimeRange()), "ratios")
+    for key in ("running", "ratio"):
+        assert cell_text(column_of(ratios, key)["8"], "share").endswith("(n = 1) *")
 
 
 def test_failures_and_hours_by_size_are_those_by_hand(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from assistant.reports.statistics import (
     spread,
     wilson,
 )
-from assistant.reports.wording import amount, between, duration, share
+from assistant.reports.wording import amount, between, cell_text, duration, share
 
 NUMBERS = st.lists(st.floats(0, 1e7, allow_nan=False), min_size=1, max_size=60)
 
@@ -104,7 +104,22 @@ def test_the_median_is_that_of_plain_python(values: list[float]) -> None:
     measured = median(np.sort(values))
     assert measured is not None
     assert measured.value == pytest.approx(statistics.median(values))
-    assert measured.low <= measured.value <= measured.high
+    if len(values) >= 6:
+        assert measured.low <= measured.value <= measured.high
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_a_median_of_fewer_than_six_values_has_no_interval(n: int) -> None:
+    """Of two values the ends hold the median with 50 %, of five with 94 %; of six with 97 %."""
+    measured = median(np.arange(1.0, n + 1) * 60)
+    assert measured is not None
+    shown = cell_text(measured, "s")
+    if n < 6:
+        assert (math.isnan(measured.low), math.isnan(measured.high), measured.small) == (True, True, True)
+        assert f"(n = {n})" in shown
+    else:
+        assert (measured.low, measured.high) == (60, 60 * n)
+        assert "n =" not in shown
 
 
 @given(NUMBERS, NUMBERS)

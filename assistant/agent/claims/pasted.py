@@ -64,7 +64,7 @@ class PastedText(NamedTuple):
 
 
 def pasted_in(sentence: str) -> PastedText | None:
-    """Return what of a sentence was pasted; None where it holds nothing of the kind, or wants it jobs_searched for."""
+    """Return what of a sentence was pasted; None where it holds nothing of the kind, or wants it searched for."""
     if _SEARCHES.search(_QUOTED.sub(" ", sentence)):
         return None
     for pattern in (_QUOTED, _LOG_LINE, _COMMAND):
@@ -264,7 +264,7 @@ def _instruction(question: RecordQuestion, paste: PastedText) -> list[str]:
 
 
 def _nowhere(question: RecordQuestion, paste: PastedText) -> list[str]:
-    """Say that a line stands in no log that was jobs_searched at, where it looks like one."""
+    """Say that a line stands in no log that was looked at, where it looks like one."""
     if paste.quoted and not re.search(r"error|exception|fail|warn|fatal|timeout", paste.text, re.IGNORECASE):
         return []
     jobs_searched = [source.arguments["job"] for source in question.turn.sources if source.tool == "search_log"]

@@ -18,15 +18,17 @@ from assistant.reports.cluster import ReportFrame
 from assistant.reports.figures import BarPart, Cell, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport, WaterfallPlot
 from assistant.reports.job_arrays import largest
 from assistant.reports.references import time_share
-from assistant.reports.reliability.goodput import PARTS, divisions, part_codes
+from assistant.reports.reliability.goodput import PARTS, divisions, part_codes, without_store
 from assistant.reports.reliability.reading import ReadRuns
 from assistant.reports.reliability.runs import JoinedRuns
 from assistant.reports.statistics import Mask, Values
-from assistant.reports.wording import quantity, share
+from assistant.reports.wording import NOT_KNOWN, quantity, share
 
 MOST_GROUPS = 20
 MOST_BARS = 12
 LONGEST_CURRENCY = 8
+MOST_PRICE = 1_000_000
+"""Of a GPU hour, in any currency; beyond it a price is a slip, and sums may overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,18 @@ def read_prices(path: Path) -> Prices:
     """
     prices = build(Prices, read_toml(path), path)
     for key, value in (("gpu_hour", prices.gpu_hour), *prices.account.items(), *prices.partition.items()):
-        if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
-            raise ContentError(f"{path}: {key}: wanted a price of a GPU hour, at least 0, found {value!r}")
+        if value is not None and not is_price(value):
+            raise ContentError(
+                f"{path}: {key}: wanted a price of a GPU hour, at least 0 and at most {MOST_PRICE:,}, found {value!r}"
+            )
     if not is_currency(prices.currency):
         raise ContentError(f"{path}: currency: wanted capital letters such as EUR, found {prices.currency[:40]!r}")
     return prices
+
+
+def is_price(value: object) -> bool:
+    """Return whether a value may be the price of a GPU hour: a number from 0 to `MOST_PRICE`."""
+    return isinstance(value, int | float) and 0 <= value <= MOST_PRICE
 
 
 def is_currency(text: str) -> bool:
@@ -109,7 +118,7 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
             ("cost", total, prices.currency),
             ("of failures", float(cost[runs.failed].sum()), prices.currency),
             ("of failures, of all", _share(cost, runs.failed), "share"),
-            ("known to be lost", float((cost * lost["bad"]).sum()), prices.currency),
+            ("known to be lost", float((cost * lost["bad"]).sum()) if runs.has_store else NOT_KNOWN, prices.currency),
             ("not known whether lost", float((cost * lost["none"]).sum()), prices.currency),
             ("GPU hours without a price", float(hours[unpriced].sum()), "GPU h"),
         ),
@@ -150,7 +159,7 @@ def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values],
             float(cost[mask].sum()),
             _share(cost, mask),
             float(cost[mask & runs.failed].sum()),
-            float((cost * lost["bad"])[mask].sum()),
+            float((cost * lost["bad"])[mask].sum()) if runs.has_store else None,
             float((cost * lost["none"])[mask].sum()),
         )
 
@@ -177,7 +186,7 @@ def _plot(runs: JoinedRuns, cost: Values, currency: str) -> WaterfallPlot:
 def _remarks(runs: JoinedRuns, cost: Values, hours: Values, unpriced: Mask, prices: Prices) -> list[UsageRemark]:
     if not runs.jobs.count:
         return [UsageRemark("empty", "No job that ran and ended was counted: the table of what was left out says why.", "note")]
-    sentences = []
+    sentences = [] if runs.has_store else [without_store()]
     if unpriced.any():
         text = f"{int(unpriced.sum()):,} jobs with {hours[unpriced].sum():,.0f} GPU hours have no price and are in no cost."
         sentences.append(UsageRemark("unpriced", text))

@@ -30,6 +30,9 @@ STAGES: Mapping[str, str] = {
     "unknown": "between its end and the next start, not known how",
 }
 
+BY_INCIDENTS = ("detect", "diagnose", "person", "resubmit")
+"""Stages that only incidents tell: without a store they are not known, not zero."""
+
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
@@ -104,6 +107,9 @@ def downtime_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
     total, squares = float(weights.sum()), float(np.square(weights).sum())
     rows: list[tuple[Cell, ...]] = []
     for key, title in STAGES.items():
+        if not runs.has_store and key in BY_INCIDENTS:
+            rows.append((title, None, None, None, None, None))
+            continue
         seconds = down.stages[key]
         some = seconds > 0
         part = float((seconds * gpus).sum())

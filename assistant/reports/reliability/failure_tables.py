@@ -73,6 +73,7 @@ def times_table(runs: JoinedRuns, grouping: Grouping) -> FigureTable:
         TableColumn("mean_to_failure_s", "time to failure, mean", "s"),
         TableColumn("median_to_failure_s", "median", "s"),
         TableColumn("restarted", "gone on with", "share"),
+        TableColumn("by_name", "of them by name alone", "share"),
         TableColumn("mean_to_restart_s", "time to restart, mean", "s"),
         TableColumn("median_to_restart_s", "median", "s"),
     )
@@ -82,7 +83,8 @@ def times_table(runs: JoinedRuns, grouping: Grouping) -> FigureTable:
         run_s, gaps = np.sort(runs.jobs.run_s[mask]), _finite(gap_s[mask])
         unknown = int((mask & runs.parallel & np.isnan(gap_s)).sum())
         restarted = share_of_count(len(gaps), int(mask.sum()), unknown)
-        return (int(mask.sum()), mean(run_s), median(run_s), restarted, mean(gaps), median(gaps))
+        by_name = share_of_count(int((mask & runs.joined_by_name & ~np.isnan(gap_s)).sum()), len(gaps))
+        return (int(mask.sum()), mean(run_s), median(run_s), restarted, by_name, mean(gaps), median(gaps))
 
     of_times = grouping._replace(key=f"{grouping.key}_times", title=f"{grouping.title}: times")
     return _table(runs, of_times, columns, figures)
@@ -176,8 +178,8 @@ def pareto(runs: JoinedRuns) -> WaterfallPlot:
     return WaterfallPlot("pareto", "Reasons by GPU time, adding up", "GPU h", tuple(bars), whole, False, about)
 
 
-def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOST_GROUPS) -> FigureTable:
-    """Return the nodes with the most failures."""
+def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOST_GROUPS, *, has_store: bool) -> FigureTable:
+    """Return the nodes with the most failures; without a store it is not known which were blamed."""
     columns = (
         TableColumn("node", "node"),
         TableColumn("hours", "hours of jobs with GPUs", "number"),
@@ -189,7 +191,15 @@ def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOS
     )
     listed = sorted(table.nodes, key=lambda node: (-node.failures - node.machine_failures, -node.together, -node.hours, node.name))
     rows: list[tuple[Cell, ...]] = [
-        (show(node.name), node.hours, node.jobs, node.failures, node.machine_failures, node.blamed, node.together)
+        (
+            show(node.name),
+            node.hours,
+            node.jobs,
+            node.failures,
+            node.machine_failures,
+            node.blamed if has_store else None,
+            node.together,
+        )
         for node in listed[:most]
         if node.failures or node.machine_failures or node.together
     ]

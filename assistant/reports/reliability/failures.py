@@ -197,7 +197,10 @@ def _nodes(read: ReadRuns) -> FigureGroup:
     if not read.nodes.nodes:
         lead = "The source does not say on which nodes jobs ran: add the column NodeList."
     return FigureGroup(
-        "where", "Where they failed", lead, (nodes_table(read.nodes, lambda name: name),) if read.nodes.nodes else ()
+        "where",
+        "Where they failed",
+        lead,
+        (nodes_table(read.nodes, lambda name: name, has_store=read.runs.has_store),) if read.nodes.nodes else (),
     )
 
 
@@ -223,6 +226,14 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
     if runs.has_store:
         sentences += _on_diagnoses(runs)
     gaps = runs.next_start_s[runs.failed]
+    gone_on = int((~np.isnan(gaps)).sum())
+    by_name = int((runs.joined_by_name[runs.failed] & ~np.isnan(gaps)).sum())
+    if by_name:
+        text = (
+            f"Of {gone_on:,} failures that a run went on with, {by_name:,} ({share(by_name / gone_on)}) are joined to it by user, "
+            "name and GPUs alone: these are guesses, and so are their times to restart."
+        )
+        sentences.append(UsageRemark("by_name", text, "note"))
     unknown = int((runs.parallel[runs.failed] & np.isnan(gaps)).sum())
     if unknown:
         part = share(unknown / int(runs.failed.sum()))

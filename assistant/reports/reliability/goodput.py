@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assistant.records import EventKind
-from assistant.reports.figures import BarPart, FigureTable, IntervalValue, TableColumn, WaterfallPlot
+from assistant.reports.figures import BarPart, FigureTable, IntervalValue, TableColumn, UsageRemark, WaterfallPlot
 from assistant.reports.reliability.runs import ENDED_WELL, JoinedRuns
 from assistant.reports.statistics import Mask, share_of_weight
 from assistant.reports.wording import share
@@ -51,6 +51,8 @@ PARTS: tuple[PartKind, ...] = (
 )
 """In the order of the waterfall; the last is what is left."""
 PLACES = {part.key: place for place, part in enumerate(PARTS)}
+BY_INCIDENTS = ("beginning", "hang_unnoticed", "hang_person", "hang_noticed", "rollback")
+"""Parts that only incidents tell: without a store they are not known, not zero."""
 OPEN = tuple(part.key for part in PARTS if part.colour == "none")
 
 
@@ -68,6 +70,8 @@ class Goodput:
     """Sum of the squares of the runs' GPU milliseconds, for intervals."""
     n: int
     """Runs with GPU time."""
+    has_store: bool
+    """Whether incidents were read; without them the parts of `BY_INCIDENTS` are not known."""
 
     def share(self, key: str, unknown: Sequence[str] = ()) -> IntervalValue | None:
         """Return the share of a part with its interval; parts that may belong to it as well raise its upper end."""
@@ -112,6 +116,7 @@ def goodput(runs: JoinedRuns, among: Mask | None = None) -> Goodput:
         int(whole[counted].sum()),
         float(np.square(weights).sum()),
         int(np.count_nonzero(whole[counted])),
+        runs.has_store,
     )
 
 
@@ -216,6 +221,12 @@ def _lost_share(runs: JoinedRuns, fact: IncidentFacts, before: int | None) -> fl
     return min(1.0, lost / (end_step - begin_step))
 
 
+def without_store() -> UsageRemark:
+    """Return the sentence for a report without incidents."""
+    text = "No store was read: what hangs, rollbacks and runs without a step cost is not known, and in no sum of what was lost."
+    return UsageRemark("no_store", text, "note")
+
+
 def waterfall_plot(good: Goodput) -> WaterfallPlot:
     """Return the waterfall, without parts that have no time."""
     bars = [BarPart(part.title, good.gpu_ms[part.key] / MS_PER_HOUR, part.colour) for part in PARTS if good.gpu_ms[part.key]]
@@ -229,7 +240,7 @@ _KINDS = {"bad": "lost", "none": "not known", "mid": "used", "ok": "used"}
 
 
 def waterfall_table(good: Goodput) -> FigureTable:
-    """Return all parts with their intervals; those without time stand in it, too."""
+    """Return all parts with their intervals; those without time stand in it, too, and those that are not known without figures."""
     columns = (
         TableColumn("part", "part"),
         TableColumn("gpu_hours", "GPU hours", "GPU h"),
@@ -241,10 +252,11 @@ def waterfall_table(good: Goodput) -> FigureTable:
     rows = tuple(
         (
             part.title,
-            good.gpu_ms[part.key] / MS_PER_HOUR,
-            good.share(part.key),
-            good.runs[part.key],
-            _KINDS[part.colour],
+            *(
+                (None, None, None, "not known")
+                if not good.has_store and part.key in BY_INCIDENTS
+                else (good.gpu_ms[part.key] / MS_PER_HOUR, good.share(part.key), good.runs[part.key], _KINDS[part.colour])
+            ),
             part.meaning,
         )
         for part in PARTS
@@ -254,6 +266,8 @@ def waterfall_table(good: Goodput) -> FigureTable:
         "start, of saving and of slow steps within a run that went on is in the other parts: accounting and incidents do not "
         "show it."
     )
+    if not good.has_store:
+        note += " Of parts without figures nothing is known, for no store was read: their time is in those that are not known."
     return FigureTable("goodput_parts", "Where the allocated GPU hours went", columns, rows, note)
 
 

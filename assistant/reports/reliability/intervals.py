@@ -143,6 +143,8 @@ def mean(values: Values) -> IntervalValue | None:
 def ratio_of_sums(parts: Values, wholes: Values) -> IntervalValue | None:
     """Return sum of parts by sum of wholes with the percentile interval of resampled pairs; None where the wholes are nothing.
 
+    One pair has no interval: its ends are NaN.
+
     Source:
         As for `mean`.
     """
@@ -153,6 +155,8 @@ def ratio_of_sums(parts: Values, wholes: Values) -> IntervalValue | None:
     order = np.lexsort((parts, wholes))
     parts, wholes = parts[order], wholes[order]
     value = float(parts.sum()) / whole
+    if n == 1:
+        return IntervalValue(value, math.nan, math.nan, 1, 1.0)
     if n > MOST_RESAMPLED:
         half = Z * float(np.std(parts - value * wholes, ddof=1)) * math.sqrt(n) / whole
         return IntervalValue(value, value - half, value + half, n, float(n))

@@ -20,8 +20,8 @@ from assistant.reports.reading import ReadRequest, opened_jobs
 from assistant.reports.reliability.downtime import downtime, gaps_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
 from assistant.reports.reliability.nodes import NO_LIST
-from assistant.reports.reliability.runs import RAN, JoinedRuns, read_runs
-from assistant.reports.wording import quantity, share
+from assistant.reports.reliability.runs import RAN, Join, JoinedRuns, read_runs
+from assistant.reports.wording import NOT_KNOWN, quantity, share
 
 if TYPE_CHECKING:
     import duckdb
@@ -177,12 +177,25 @@ def _headline(life: JobLife) -> list[tuple[str, Cell, str]]:
     return [
         ("attempts", len(places), "count"),
         ("failures", int(life.runs.failed[places].sum()), "count"),
-        ("incidents", len(life.facts), "count"),
+        ("incidents", len(life.facts) if life.runs.has_store else NOT_KNOWN, "count"),
         ("from submission to last end", float(jobs.end_s[places].max()) - begin, "s"),
         ("running", float(jobs.run_s[places].sum()), "s"),
         ("GPU hours", float(np.nansum(jobs.gpu_s[places])) / 3600, "GPU h"),
-        ("steps lost", sum(lost) if lost else None, "count"),
+        ("steps lost", sum(lost) if lost else None if life.runs.has_store else NOT_KNOWN, "count"),
     ]
+
+
+_JOINS = {Join.NONE: "", Join.STORE: "store", Join.ID: "id", Join.NAME: "name"}
+
+
+def _joins(life: JobLife) -> list[Join]:
+    """Return by what each attempt is joined to one before it, the surest where there are several; NONE of the first."""
+    runs = life.runs
+    joins: dict[int, Join] = {}
+    for attempt in life.attempts:
+        following, join = int(runs.next_place[attempt.place]), Join(int(runs.next_join[attempt.place]))
+        joins[following] = min(join, joins.get(following, join))
+    return [joins.get(attempt.place, Join.NONE) for attempt in life.attempts]
 
 
 def _moment(seconds: float, zone: str) -> str:
@@ -203,8 +216,9 @@ def _attempt_table(life: JobLife, zone: str) -> FigureTable:
         TableColumn("exit", "exit"),
         TableColumn("reason", "reason"),
         TableColumn("steps_lost", "steps lost", "count"),
+        TableColumn("joined_by", "joined by"),
     )
-    runs = life.runs
+    runs, joins = life.runs, _joins(life)
     rows: list[tuple[Cell, ...]] = []
     for number, attempt in enumerate(life.attempts, 1):
         place = attempt.place
@@ -223,6 +237,7 @@ def _attempt_table(life: JobLife, zone: str) -> FigureTable:
                 attempt.exit or "–",
                 runs.reason.names[runs.reason.codes[place]] if runs.failed[place] else "",
                 fact.times.steps_lost if fact is not None else None,
+                _JOINS[joins[number - 1]],
             )
         )
     return FigureTable("attempts", "Attempts", columns, tuple(rows))
@@ -328,8 +343,14 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
     sentences = []
     last = life.attempts[-1]
     which = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
-    text = f"{which} ended {last.state or 'in a state that is not kept_share'}"
+    text = f"{which} ended {last.state or 'in a state that is not known'}"
     sentences.append(UsageRemark("last", f"{text}, after {quantity(float(runs.jobs.run_s[last.place]), 's')}.", "note"))
+    if by_name := sum(join is Join.NAME for join in _joins(life)):
+        text = (
+            f"Of its {len(places)} attempts {by_name} {'is' if by_name == 1 else 'are'} joined to the one before by user, name and "
+            "GPUs alone: a guess, for other work may have the same name. Whatever counts all attempts rests on it."
+        )
+        sentences.append(UsageRemark("by_name", text, "note"))
     among = np.zeros(runs.jobs.count, dtype=np.bool_)
     among[places] = True
     good = goodput(runs, among)
@@ -337,8 +358,8 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
         open_ms = sum(part for key, part in good.gpu_ms.items() if key.endswith("_open"))
         used_ms = good.gpu_ms["productive"] + good.gpu_ms["evaluation"]
         low, high = used_ms / good.whole_ms, (used_ms + open_ms) / good.whole_ms
-        kept_share = f"between {share(low)} and {share(high)}" if open_ms else share(low)
-        sentences.append(UsageRemark("productive", f"Of its GPU time {kept_share} had a result that was kept.", "note"))
+        productive_share = f"between {share(low)} and {share(high)}" if open_ms else share(low)
+        sentences.append(UsageRemark("productive", f"Of its GPU time {productive_share} had a result that was kept.", "note"))
     not_known = int((runs.failed[places] & (runs.incident[places] < 0)).sum())
     if not_known and runs.has_store:
         sentences.append(UsageRemark("not_diagnosed", f"{not_known} of its failures have no incident in the store.", "note"))

@@ -22,7 +22,7 @@ from assistant.reports.reliability.failure_rates import (
     ratios_table,
     usual_queueing,
 )
-from assistant.reports.reliability.goodput import Goodput, goodput, waterfall_plot, waterfall_table
+from assistant.reports.reliability.goodput import Goodput, goodput, waterfall_plot, waterfall_table, without_store
 from assistant.reports.reliability.nodes import FALSE_DISCOVERIES, LEAST_FAILURES, NodeFailures
 from assistant.reports.reliability.reading import ReadRuns
 from assistant.reports.reliability.runs import JoinedRuns
@@ -200,7 +200,7 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
         return [UsageRemark("empty", "No job that ran and ended was counted: the table of what was left out says why.", "note")]
     if not runs.jobs.on_gpus.any():
         return [UsageRemark("no_gpus", f"None of the {runs.jobs.count:,} jobs is known to have had a GPU.", "note")]
-    sentences = []
+    sentences = [] if runs.has_store else [without_store()]
     good = measured.good
     open_ms = sum(good.gpu_ms[key] for key in good.gpu_ms if key.endswith("_open"))
     productive = good.gpu_ms["productive"]

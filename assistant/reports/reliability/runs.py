@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,18 @@ INFRASTRUCTURE = "infrastructure"
 ENDED_WELL = "completed"
 
 
+class Join(IntEnum):
+    """By what it is known which run went on with another, in the order in which that is sure."""
+
+    NONE = 0
+    STORE = 1
+    """The store submitted it."""
+    ID = 2
+    """It has the same id."""
+    NAME = 3
+    """It has the same user, name and number of GPUs: a guess."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinedRuns:
     """All counted jobs, one place a run, as in `JobArrays`."""
@@ -58,6 +71,8 @@ class JoinedRuns:
     next_start_s: Values
     """When it began, also where it is not counted; NaN where there is none or it is not known."""
     next_submit_s: Values
+    next_join: npt.NDArray[np.int8]
+    """A `Join` for each run: by what the next one is known."""
     parallel: Mask
     """Runs of which it cannot be known, since others of the same name ran beside them."""
     unmatched: tuple[int, ...]
@@ -70,6 +85,12 @@ class JoinedRuns:
         category = np.array([name == INFRASTRUCTURE for name in self.categories] + [False])
         lost = self.jobs.by["state"].names.index("node_fail") if "node_fail" in self.jobs.by["state"].names else -2
         mask: Mask = self.failed & (category[self.reason.codes] | (self.jobs.by["state"].codes == lost))
+        return mask
+
+    @property
+    def joined_by_name(self) -> Mask:
+        """Of which runs the next one is guessed, by user, name and number of GPUs alone."""
+        mask: Mask = self.next_join == Join.NAME
         return mask
 
     @property
@@ -86,6 +107,7 @@ class _Links(NamedTuple):
     next_row: Places
     next_start_s: Values
     next_submit_s: Values
+    next_join: npt.NDArray[np.int8]
     parallel: Mask
 
 
@@ -127,6 +149,7 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
         next_place=next_place,
         next_start_s=links.next_start_s,
         next_submit_s=links.next_submit_s,
+        next_join=links.next_join,
         parallel=links.parallel,
         unmatched=unmatched,
         has_store=facts is not None,
@@ -169,11 +192,13 @@ def _links(connection: duckdb.DuckDBPyConnection, rows: Places, places: _PlacesO
         "SELECT row, CASE WHEN id_fits THEN by_id_row WHEN named AND NOT beside AND name_fits THEN by_name_row END AS next_row, "
         "CASE WHEN id_fits THEN by_id_start WHEN named AND NOT beside AND name_fits THEN by_name_start END AS next_start, "
         "CASE WHEN id_fits THEN by_id_submit WHEN named AND NOT beside AND name_fits THEN by_name_submit END AS next_submit, "
+        f"CASE WHEN id_fits THEN {Join.ID:d} WHEN named AND NOT beside AND name_fits THEN {Join.NAME:d} "
+        f"ELSE {Join.NONE:d} END AS next_join, "
         "NOT coalesce(id_fits, false) AND (NOT named OR beside) AS parallel FROM judged"
     )
     fetched = connection.execute(
         "SELECT row::BIGINT AS row, coalesce(next_row, -1)::BIGINT AS next_row, next_start::DOUBLE AS next_start, "
-        "next_submit::DOUBLE AS next_submit, parallel FROM linked"
+        "next_submit::DOUBLE AS next_submit, next_join::TINYINT AS next_join, parallel FROM linked"
     ).fetchnumpy()
     at = places.of(np.ma.filled(fetched["row"], -1).astype(np.int64))
     counted = at >= 0
@@ -181,11 +206,13 @@ def _links(connection: duckdb.DuckDBPyConnection, rows: Places, places: _PlacesO
         np.full(len(rows), -1, dtype=np.int64),
         np.full(len(rows), np.nan),
         np.full(len(rows), np.nan),
+        np.full(len(rows), Join.NONE, dtype=np.int8),
         np.zeros(len(rows), dtype=np.bool_),
     )
     links.next_row[at[counted]] = np.ma.filled(fetched["next_row"], -1)[counted]
     links.next_start_s[at[counted]] = np.ma.filled(fetched["next_start"].astype(np.float64), np.nan)[counted]
     links.next_submit_s[at[counted]] = np.ma.filled(fetched["next_submit"].astype(np.float64), np.nan)[counted]
+    links.next_join[at[counted]] = np.ma.filled(fetched["next_join"], Join.NONE)[counted]
     links.parallel[at[counted]] = np.ma.filled(fetched["parallel"], False)[counted]
     return links
 
@@ -237,6 +264,7 @@ def _link_by_store(connection: duckdb.DuckDBPyConnection, places: _PlacesOfRows,
             links.next_row[place] = next_row
             links.next_start_s[place] = start_s
             links.next_submit_s[place] = np.nan if submit_s is None else submit_s
+            links.next_join[place] = Join.STORE
             links.parallel[place] = False
 
 
