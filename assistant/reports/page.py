@@ -54,8 +54,8 @@ def _parts(report: UsageReport) -> Iterator[str]:
     yield f'<section id="left_out"><h2>{html_text(report.left_out.title)}</h2>'
     yield '<p class="soft">Each row of the source is either counted or stands here.</p>'
     yield f"{_table(report.left_out)}</section>\n<footer>"
-    yield "<p>In brackets: 95 % intervals (shares: Wilson, of GPU time with Kish's effective number; medians of at least 6: by ranks; "
-    yield "means: resampled; times to failure: exact). * few jobs stand behind the number. Each figure is defined in "
+    yield "<p>In brackets: 95 % intervals (shares: Wilson, of GPU time with Kish's effective number; medians: by ranks, from 6 "
+    yield "values on; means: resampled; times to failure: exact). * few jobs stand behind the number. Each figure is defined in "
     yield "docs/reports.md and docs/failure_reports.md.</p>"
     for source in report.sources:
         yield f"<p>{html_text(source)}</p>"
