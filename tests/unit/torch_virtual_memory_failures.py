@@ -159,6 +159,74 @@ def case_states_go_to_files_and_other_trainers() -> None:
     assert "other keys" in refusal(partial(other.load_state_dict, {}), ValueError)
 
 
+def case_a_state_that_does_not_fit_changes_nothing() -> None:
+    for optimizer, key in ((torch.optim.AdamW, "exp_avg"), (partial(torch.optim.SGD, momentum=0.9), "momentum_buffer")):
+        plain = Plain(language_model(2), CROSS_ENTROPY, kind=optimizer)
+        trainer = trainer_of(language_model(2), CROSS_ENTROPY, 200_000, optimizer=optimizer)
+        assert trainer.step(token_batches(0)) == plain.step(token_batches(0))
+        saved = copy.deepcopy(trainer.state_dict())
+        name, weight = next(iter(trainer.optimizers)), next(iter(saved["model"]))
+        for words, change in _changes(name, weight, key):
+            state = copy.deepcopy(saved)
+            change(state)
+            message = refusal(partial(trainer.load_state_dict, state), ValueError)
+            assert "the state cannot be loaded" in message, (words, message)
+            assert words in message, (words, message)
+        for bad in (
+            [],
+            None,
+            {**saved, "model": [1]},
+            {**saved, "optimizer": None},
+            {**saved, "steps": -1},
+            {**saved, "steps": True},
+        ):
+            assert "the state cannot be loaded" in refusal(partial(trainer.load_state_dict, bad), ValueError), bad
+        assert trainer.steps == 1
+        assert equal_states(trainer, plain.model)
+        assert trainer.step(token_batches(1)) == plain.step(token_batches(1)), "optimiser states are those before"
+        trainer.load_state_dict(saved)
+        assert trainer.step(token_batches(1)) == plain_again(saved, optimizer)
+
+
+def plain_again(saved: dict[str, Any], optimizer: Any) -> float:
+    """Return the loss that plain training has from the weights of a state."""
+    model = language_model(2)
+    model.load_state_dict(saved["model"])
+    return Plain(model, CROSS_ENTROPY, kind=optimizer).step(token_batches(1))
+
+
+def _changes(name: str, weight: str, key: str) -> list[tuple[str, Any]]:
+    """Return changes of a state, each with words of its refusal."""
+    return [
+        (
+            f"in the optimiser state of {name} {key} is a tensor of shape (3,)",
+            lambda state: state["optimizer"]["state"][name].update({key: torch.ones(3)}),
+        ),
+        ("float64", lambda state: state["optimizer"]["state"][name].update({key: state["optimizer"]["state"][name][key].double()})),
+        (
+            f"only one of the two has {min(key, 'other')}",
+            lambda state: state["optimizer"]["state"].update({name: {"other": torch.ones(1)}}),
+        ),
+        ("only one of the two has more", lambda state: state["optimizer"]["state"][name].update(more=torch.ones(1))),
+        ("a NoneType", lambda state: state["optimizer"]["state"][name].update({key: None})),
+        ("and no mapping", lambda state: state["optimizer"]["state"].update({name: [1]})),
+        ("another optimiser", lambda state: state["optimizer"]["options"].update({name: None})),
+        ("cannot update", lambda state: state["optimizer"]["options"][name].update(lr="fast")),
+        ("its steps are str", lambda state: state.update(steps="7")),
+        (f"{weight} is a NoneType", lambda state: state["model"].update({weight: None})),
+        ("float64", lambda state: state["model"].update({weight: state["model"][weight].double()})),
+    ]
+
+
+def case_states_of_other_shapes_than_their_parameter_are_loaded() -> None:
+    trainer = trainer_of(language_model(2), CROSS_ENTROPY, 400_000, optimizer=torch.optim.Adafactor)
+    trainer.step(token_batches(0))
+    saved = copy.deepcopy(trainer.state_dict())
+    loss = trainer.step(token_batches(1))
+    trainer.load_state_dict(saved)
+    assert trainer.step(token_batches(1)) == loss
+
+
 def case_a_caller_without_gradients_trains_all_the_same() -> None:
     model = language_model(2)
     plain, trainer = Plain(model, CROSS_ENTROPY), trainer_of(model, CROSS_ENTROPY, 200_000)

@@ -11,6 +11,7 @@ the micro-batches, one update.
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -257,7 +258,7 @@ class VirtualTrainer:
         """Take a state that `state_dict` returned, for the same layers.
 
         Raises:
-            ValueError: Names, shapes or the optimiser are others; nothing was changed.
+            ValueError: Names, shapes, types of data, the optimiser or the form are others; nothing was changed.
         """
         self.release()
         if problem := self._state_problem(state):
@@ -280,17 +281,43 @@ class VirtualTrainer:
 
     def _state_problem(self, state: Mapping[str, Any]) -> str:
         """Return what keeps a state from being loaded; empty when nothing does."""
-        optimizer = state.get("optimizer", {})
-        if not {"model", "optimizer", "steps"} <= set(state) or not {"state", "options"} <= set(optimizer):
+        optimizer = state.get("optimizer") if isinstance(state, Mapping) else None
+        if not isinstance(optimizer, Mapping) or not {"model", "steps"} <= set(state) or not {"state", "options"} <= set(optimizer):
             return "it has other keys than state_dict returns"
+        for key, value in (("model", state["model"]), ("state", optimizer["state"]), ("options", optimizer["options"])):
+            if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+                return f"its {key} is no mapping of names"
+        steps = state["steps"]
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+            return f"its steps are {type(steps).__name__} {str(steps)[:40]}, and no number of steps from 0"
         tensors = {f"{layer.name}.{name}": value for layer in self._layers for name, value in layer.module.state_dict().items()}
         if problem := _difference(tensors, state["model"]):
             return problem
         if unknown := sorted(set(optimizer["state"]) ^ set(self.optimizers) | set(optimizer["options"]) ^ set(self.optimizers)):
             return f"only one of the two trains {unknown[0]}"
+        return self._optimizer_problem(optimizer)
+
+    def _optimizer_problem(self, optimizer: Mapping[str, Any]) -> str:
+        """Return what keeps the states of the optimisers from being loaded; empty when nothing does.
+
+        A state is compared with that of two steps on a parameter of zeros with the loaded options; one that has not begun is empty.
+        """
+        expected: dict[Any, Mapping[str, Any]] = {}
         for name, own in self.optimizers.items():
-            if set(optimizer["options"][name]) != set(own.param_groups[0]) - {"params"}:
+            state, parameter, loaded = optimizer["state"][name], self._parameters[name].parameter, optimizer["options"][name]
+            if not isinstance(loaded, Mapping) or set(loaded) != set(own.param_groups[0]) - {"params"}:
                 return f"{name} was trained by another optimiser than {type(own).__name__}"
+            if not isinstance(state, Mapping):
+                return f"the optimiser state of {name} is a {type(state).__name__}, and no mapping"
+            options = dict(self._options(name, parameter) if callable(self._options) else self._options)
+            like = (parameter.shape, parameter.dtype, repr(options), repr(sorted(loaded.items())))
+            if like not in expected:
+                try:
+                    expected[like] = _state_of_steps(parameter, self._make_optimizer, options, loaded)
+                except Exception as error:  # noqa: BLE001  # whatever an optimiser says of options that it cannot use
+                    return f"{type(own).__name__} cannot update {name} with its options: {str(error)[:200]}"
+            if state and (problem := _difference(expected[like], state)):
+                return f"in the optimiser state of {name} {problem}"
         return ""
 
     def _take_parameters(self) -> None:
@@ -441,11 +468,33 @@ class VirtualTrainer:
         )
 
 
-def _difference(own: Mapping[str, torch.Tensor], loaded: Mapping[str, torch.Tensor]) -> str:
-    """Return the first name or shape in which two states differ; empty when there is none."""
-    for name in sorted(set(own) ^ set(loaded)):
+def _difference(own: Mapping[str, Any], loaded: Mapping[str, Any]) -> str:
+    """Return the first name, shape or type of data in which two states differ; empty when there is none."""
+    for name in sorted(set(own) ^ set(loaded), key=str):
         return f"only one of the two has {name}"
     for name, value in own.items():
-        if value.shape != loaded[name].shape:
-            return f"{name} has shape {tuple(loaded[name].shape)}, the model's {tuple(value.shape)}"
+        if (kind := _kind(loaded[name])) != _kind(value):
+            return f"{name} is a {kind}, the trainer's a {_kind(value)}"
     return ""
+
+
+def _kind(value: object) -> str:
+    """Return what has to be alike for one value to take the place of another: shape and type of data of a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return "number" if type(value) in (int, float) else type(value).__name__
+    storage = "" if value.layout is torch.strided and not value.is_meta else "meta or sparse "
+    return f"{storage}tensor of shape {tuple(value.shape)} and {value.dtype}"
+
+
+def _state_of_steps(
+    parameter: torch.Tensor, make: Callable[..., torch.optim.Optimizer], options: Mapping[str, Any], loaded: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the state of an optimiser after two steps on zeros, on the host; parameter and random numbers stay as they are."""
+    zeros = torch.nn.Parameter(torch.zeros_like(parameter))
+    zeros.grad = torch.zeros_like(zeros)
+    with torch.random.fork_rng(devices=[]):
+        optimizer = make([zeros], **options)
+        optimizer.param_groups[0].update(copy.deepcopy(dict(loaded)))
+        for _ in range(2):
+            optimizer.step()
+    return dict(optimizer.state.get(zeros, {}))
