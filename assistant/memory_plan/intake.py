@@ -31,7 +31,7 @@ HEAD, TAIL, BETWEEN, AROUND = 8_000, 30_000, 20_000, 10
 SETTINGS_LINES = 6_000
 """Lines from the begin of a log in which its arguments are looked for."""
 MOST_PROGRAMS = 20
-SHOWN = 80
+LONGEST_QUOTE = 80
 """Characters of a command line that a message shows."""
 _GPUS = re.compile(r"--(?:gpus-per-node|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]{0,30}:)?(\d{1,3})\b")
 _ALL_GPUS = re.compile(r"(?:--gpus|-G)[= ](?:[A-Za-z][\w.-]{0,30}:)?(\d{1,6})\b")
@@ -81,10 +81,10 @@ def run_of_command(
         InputError: The line holds no command, a quote is not closed, or neither it nor `files` nor `lines` tell of a training.
     """
     if _open_quote(command):
-        raise InputError(f"wanted a command line, found a quote that is not closed in {head_of(redact(command), SHOWN)!r}")
+        raise InputError(f"wanted a command line, found a quote that is not closed in {head_of(redact(command), LONGEST_QUOTE)!r}")
     launches = launches_of(command, environment={}, work_dir=folder, read=read)[:MOST_PROGRAMS]
     if not launches:
-        raise InputError(f"wanted a command line, found none in {head_of(redact(command), SHOWN)!r}")
+        raise InputError(f"wanted a command line, found none in {head_of(redact(command), LONGEST_QUOTE)!r}")
     programs = [(launch, launched_program(launch, read)) for launch in launches]
     run = _best(programs, read, files, lines, gpus, site)
     if any(launch.program for launch in launches) or any(argument.tells_of_training for argument in run.arguments):
@@ -93,7 +93,7 @@ def run_of_command(
         return replace(run, assumed=(*run.assumed, "the command line names no program that trains: the log alone counts"))
     raise InputError(
         f"wanted the command line of a training, found no Python program and no argument of one in "
-        f"{head_of(redact(command), SHOWN)!r}; give it as it was started, or its configuration with --config"
+        f"{head_of(redact(command), LONGEST_QUOTE)!r}; give it as it was started, or its configuration with --config"
     )
 
 
@@ -184,8 +184,8 @@ def _best(
     for launch, program in programs:
         launcher = launch.words[: max(0, len(launch.words) - len(launch.arguments))]
         typed = arguments_of_options(option for option in program.options if not option.file)
-        named = arguments_of_options(option for option in program.options if option.file)
-        arguments = [*typed, *arguments_of_words(launcher), *configured, *named, *log]
+        from_files = arguments_of_options(option for option in program.options if option.file)
+        arguments = [*typed, *arguments_of_words(launcher), *configured, *from_files, *log]
         runs.append(read_arguments(arguments, gpus=gpus, site=site, read=read))
     if not runs:
         return read_arguments([*configured, *log], gpus=gpus, site=site, read=read)

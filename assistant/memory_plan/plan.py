@@ -211,10 +211,10 @@ _NONE_FITS = (
 
 
 def _not_described(peak: float, least: float, calibration: Calibration) -> str:
-    shown = calibration.source or "its end"
+    source = calibration.source or "its end"
     return (
         f"the arguments do not describe the program: by them it needs {gib(peak)} at most, but it needed {gib(least)} or more "
-        f"({shown}); no peak is predicted and no way out computed. Give the arguments it was started with (--command, --config), "
+        f"({source}); no peak is predicted and no way out computed. Give the arguments it was started with (--command, --config), "
         "or look for what else it holds"
     )
 

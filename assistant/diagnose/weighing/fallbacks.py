@@ -130,11 +130,11 @@ def _went_on(notice: Sequence[Line], facts: Facts) -> bool:
     if facts.progress.lines and facts.progress.last_line > last:
         return True
     ends = max(last + LOOKED_AT_BEHIND, total - LOOKED_AT_BEHIND)
-    behind = [*facts.between(last + 1, last + LOOKED_AT_BEHIND), *facts.between(ends + 1, total)]
+    lines = [*facts.between(last + 1, last + LOOKED_AT_BEHIND), *facts.between(ends + 1, total)]
     forms = {_form(line.text) for line in notice}
     work: list[str] = []
     explains = False  # what is indented belongs to the line above it
-    for text in _outside_of_boxes(behind):
+    for text in _outside_of_boxes(lines):
         explains = explains and text[:1].isspace()
         if not explains and _shows_work(text) and _form(text) not in forms:
             work.append(text)
