@@ -172,14 +172,15 @@ def case_a_state_that_does_not_fit_changes_nothing() -> None:
             message = refusal(partial(trainer.load_state_dict, state), ValueError)
             assert "the state cannot be loaded" in message, (words, message)
             assert words in message, (words, message)
-        for bad in (
+        unfit: list[Any] = [
             [],
             None,
             {**saved, "model": [1]},
             {**saved, "optimizer": None},
             {**saved, "steps": -1},
             {**saved, "steps": True},
-        ):
+        ]
+        for bad in unfit:
             assert "the state cannot be loaded" in refusal(partial(trainer.load_state_dict, bad), ValueError), bad
         assert trainer.steps == 1
         assert equal_states(trainer, plain.model)
