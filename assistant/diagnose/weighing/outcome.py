@@ -249,7 +249,7 @@ def outcome_of(facts: Facts) -> RunOutcome:
         for line in lines
         if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
     ]
-    failed += [
+    in_spite = [
         line
         for line in lines[-LOOKED_AT_BEHIND:]
         if line.number > facts.progress.last_line
@@ -257,11 +257,12 @@ def outcome_of(facts: Facts) -> RunOutcome:
         and _LIVED_WITH.search(_both_ends(line.text))
         and ends_in_spite(line, facts)
     ]
+    failed = sorted((*failed, *in_spite), key=lambda line: line.number)
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
     items = {*_items(lines), *verdict_rows(lines)}
     failed = [line for line in failed if line.number not in items and not states_own_fallback(line.number, facts)]
-    benign = spared(facts)
+    benign = set(spared(facts)) - {line.number for line in in_spite}
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines) or _native_stack(lines) or _java_stack(lines)) is not None:
         return RunOutcome(How.FAILED, (cut,), raised=True)
