@@ -99,7 +99,9 @@ def failures(
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
-    """Report why jobs failed, what it cost, and how fast they came back: the paper's Table 3 for this site.
+    """Report why jobs failed, what it cost, and how fast they came back.
+
+    The paper's Table 3 for this site.
 
     Failures, GPU hours, demand, time to failure and to restart by reason, node, user and partition, ordered by GPU time. Reasons
     are those of the store's incidents, joined by job and attempt; failures without one are counted as not diagnosed. Without a
@@ -145,7 +147,7 @@ def reliability(
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
-    """Report how much of the GPU time was productive, how long jobs run between failures, and which nodes fail too often.
+    """Report goodput, the time between failures by job size, and bad nodes.
 
     Goodput as a waterfall whose parts sum to all allocated GPU hours, with what is not known as a part of its own; time to failure
     and effective training time ratio by size of job with exact intervals, and what the model of Meta's study expects of larger
@@ -187,7 +189,9 @@ def job_life(
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
-    """Report the life of one run over all its attempts: ends, causes, nodes, steps lost, and what it cost in GPU hours.
+    """Report the life of one run over all its attempts, with its cost.
+
+    Ends, causes, nodes, steps lost, and GPU hours.
 
     Attempts are joined by the restarts that the store knows of, by a job's own id, and by user, name and GPUs.
     """
@@ -230,7 +234,7 @@ def cost(
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
-    """Report what the GPU hours of each account, user, partition and type cost, and how much of that was lost.
+    """Report what the GPU hours of accounts and users cost, and what was lost.
 
     The price of a job is that of its account, else of its partition, else the common one. Jobs without a price are counted and
     named. It has no --anonymise: a bill is about names.

@@ -125,6 +125,11 @@ ELSEWHERE: dict[str, str] = {
     "learn": ANSWER,
     "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
     "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
+    "memory plan": "shows lines of an allocator, and arguments, redacted and escaped: tests/cli/test_cli_memory.py",
+    **dict.fromkeys(
+        ("report failures", "report reliability", "report job", "report cost"),
+        "shows names of jobs, users and nodes, redacted and escaped: tests/cli/test_cli_report_failures.py",
+    ),
     "report cluster": "names of users, accounts and partitions alone, redacted and escaped: tests/unit/test_reports_page.py",
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),

@@ -121,3 +121,20 @@ def test_a_bill_needs_a_price(cli: Run, sacct_file: Path) -> None:
     (made,) = cli("report", "cost", sacct_file, "--price", "2", "--currency", "CHF", "--json").objects
     assert made["headline"]["cost"]["unit"] == "CHF"
     assert made["headline"]["cost"]["value"] == pytest.approx(2 * made["headline"]["GPU hours"]["value"])
+
+
+@pytest.mark.parametrize("words", [("failures",), ("reliability",), ("cost", "--price", "2"), ("job", "SITE")])
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_a_secret_in_names_is_shown_by_no_report(cli: Run, tmp_path: Path, words: tuple[str, ...], form: tuple[str, ...]) -> None:
+    secret = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vX7zA9cD1fG"
+    header, *rows = text_of(SITE_ROWS).splitlines()
+    columns = header.split("|")
+    made = [dict(zip(columns, row.split("|"), strict=True)) for row in rows]
+    for row in made:
+        row |= {"JobName": f"run-{secret}\x1b[31m", "User": f"u-{secret}", "Account": f"a-{secret}"}
+    path = tmp_path / "names.txt"
+    path.write_text("\n".join([header, *("|".join(row[column] for column in columns) for row in made)]) + "\n")
+    said = cli("report", *(made[0]["JobID"] if word == "SITE" else word for word in words), path, "--no-store", *form)
+    assert said.code == 0, said.err
+    assert secret not in said.out
+    assert "\x1b" not in said.out

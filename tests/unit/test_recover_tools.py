@@ -328,7 +328,10 @@ def test_the_owner_gets_the_line_and_the_advice(world: World) -> None:
             "The newest whole checkpoint is {}/iter_0000020 (step 20); not to be loaded: iter_0000040: has no manifest.json: "
             "the save did not finish, it is written last.",
         ),
-        (SimulatedRun(fails_at=50, cut=(20, 40)), "No checkpoint of it is whole; not to be loaded: iter_0000020: holds neither"),
+        (
+            SimulatedRun(fails_at=50, cut=(20, 40)),
+            "No checkpoint of it is whole; not to be loaded: iter_0000020: holds empty files",
+        ),
         (SimulatedRun(fails_at=10), "never saved"),
     ],
 )

@@ -224,6 +224,14 @@ CACHES = {
         "import json, sys\nf = input()\nopen(path, 'x').write('7')\nrows = json.load(f)\n",
         False,
     ),
+    "only read, beside files of which nothing is known": (
+        "import glob, json\nrows = open(path).read()\nold = sorted(glob.glob('out/*.json'))\nstate = json.load(open(old[-1]))\n",
+        True,
+    ),
+    "written, and perhaps read": (
+        "import json, sys\nopen(path, 'w').write('7')\nstate = json.load(open(sys.argv[1]))\n",
+        False,
+    ),
     "written in each case": (
         "if not os.path.exists(path):\n    print('new')\nopen(path, 'w').write('7')\nopen(path).read()\n",
         False,

@@ -292,7 +292,7 @@ class _Explanations:
         """Tell whether nothing of a file is lost by a start: the programs only write it, and whole, or only read it."""
         if not self._uses or re.search(rf"{SHELL_READS}[^\n]{{0,300}}{re.escape(path.name)}", self._script):
             return False
-        writes = reads = makes = 0
+        writes = reads = makes = possible_reads = 0
         for program, uses in self._uses:
             for caller in uses.calls:
                 method = dotted(caller.node.func).rpartition(".")[2]
@@ -304,14 +304,15 @@ class _Explanations:
                 elif _writes_whole(uses, caller):
                     writes += 1
                 elif _only_reads(uses, caller):
-                    reads += 1 if naming is Naming.CERTAIN else 0
-                    if writes or naming is Naming.POSSIBLE:
-                        return False
+                    reads += naming is Naming.CERTAIN
+                    possible_reads += naming is Naming.POSSIBLE
                 else:
                     return False
         if makes and not writes:
             return True
-        return (writes > 0 and not reads and not makes) or (reads > 0 and not writes and self._is_given_alone(path))
+        if writes:
+            return not (reads or possible_reads or makes)
+        return reads > 0 and self._is_given_alone(path)
 
     def _is_absent(self, program: JobProgram, uses: FileUses, caller: Caller, path: Path) -> bool:
         """Tell whether a call that writes a file is reached only where the file is not there: `if not p.exists(): save(p)`."""
