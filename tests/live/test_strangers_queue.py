@@ -165,14 +165,16 @@ def test_a_job_that_slurm_cancels_for_a_stronger_one_is_submitted_again_at_once(
 ) -> None:
     (owner.folder / "failed").touch()
     owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=CANCEL")
-    first = owner.sbatch("-p", "eval", "--requeue", *words, "--exclusive", "-w", "gpu002", "run.sh")
-    until(lambda: bool(writers(owner)), 30)
-    strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 10")
-    until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
-    watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 20)
-    engine.scheduler.cancel(strong)
-    incident = watched(engine, first, over)
-    owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=REQUEUE")
+    try:
+        first = owner.sbatch("-p", "eval", "--requeue", *words, "--exclusive", "-w", "gpu002", "run.sh")
+        until(lambda: bool(writers(owner)), 30)
+        strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 10")
+        until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
+        watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 20)
+        engine.scheduler.cancel(strong)
+        incident = watched(engine, first, over)
+    finally:
+        owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=REQUEUE")
     assert incident.state is IncidentState.RECOVERED, incident.note
     assert writers(owner) == [first, restarted(engine, first)]
 

@@ -228,6 +228,11 @@ CACHES = {
         "import glob, json\nrows = open(path).read()\nold = sorted(glob.glob('out/*.json'))\nstate = json.load(open(old[-1]))\n",
         True,
     ),
+    "only read, beside bytes that are written": (
+        "import os, struct\nrows = open(path).read()\nwith open('out.bin', 'wb') as f:\n"
+        "    f.write(struct.pack('<Q', 3) + os.urandom(9) + rows.encode())\n",
+        True,
+    ),
     "written, and perhaps read": (
         "import json, sys\nopen(path, 'w').write('7')\nstate = json.load(open(sys.argv[1]))\n",
         False,

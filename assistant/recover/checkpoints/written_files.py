@@ -55,6 +55,7 @@ MARKS = re.compile(r"done|finish|complete|success|ready|\bok\b|stage|step|flag",
 """Names of empty files that tell what is done."""
 TAKES_NO_LOOK = frozenset(
     "print mkdir makedirs Path PurePath join joinpath str repr format info debug warning error log add_argument append "
+    "write writelines writerow writerows dumps pack "
     "abspath realpath dirname basename expanduser normpath relpath splitext fspath absolute resolve with_suffix with_name".split()
 )
 """Calls that take a path and neither read nor move what lies there."""
@@ -348,7 +349,7 @@ class _Explanations:
             if is_opener(node) or handle in uses.handles:
                 continue  # an opened file: the call that opens it names it
             for text in uses.reader.texts(caller.source, node, caller.scope):
-                if text == UNRESOLVED:
+                if not text.strip(UNRESOLVED + COUNTED):
                     # a path of which nothing is known may be any file: only where a call opens or loads by it does that matter
                     if node is not None and _takes_path(caller) and node in caller.node.args[:1]:
                         return Naming.POSSIBLE
