@@ -106,6 +106,9 @@ WORDS = [door.strip() for row in COMMANDS.strip().split("\n") for door in row.sp
 NUMBERS = "prints numbers, times, names of nodes and reasons, and ids of ours"
 OURS = "prints what Nightshift's administrator wrote: content, settings, models"
 SAME = "prints by the function of a command that is driven"
+NAMES = (
+    "shows names of jobs, users and nodes, redacted and escaped: tests/cli/test_cli_report_failures.py, unit/test_reports_page.py"
+)
 ANSWER = "answers with a number of ours, or an error that names what was typed"
 ELSEWHERE: dict[str, str] = {
     "chat": "driven below, screen by screen",
@@ -126,11 +129,7 @@ ELSEWHERE: dict[str, str] = {
     "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
     "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
     "memory plan": "shows lines of an allocator, and arguments, redacted and escaped: tests/cli/test_cli_memory.py",
-    **dict.fromkeys(
-        ("report failures", "report reliability", "report job", "report cost"),
-        "shows names of jobs, users and nodes, redacted and escaped: tests/cli/test_cli_report_failures.py",
-    ),
-    "report cluster": "names of users, accounts and partitions alone, redacted and escaped: tests/unit/test_reports_page.py",
+    **dict.fromkeys(("report failures", "report reliability", "report job", "report cost", "report cluster"), NAMES),
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
     **dict.fromkeys(("audit head", "audit anchor", "audit verify", "bench agent", "bench calibration", "bench speed"), NUMBERS),

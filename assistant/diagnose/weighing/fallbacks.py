@@ -107,7 +107,7 @@ def ends_in_spite(line: Line, facts: Facts) -> bool:
 
 def _states_end(text: str) -> bool:
     """Tell whether a line says that the program ends, or begins with the name of an exception."""
-    read_text = text if len(text) <= 2 * MOST_OF_LINE else f"{text[:MOST_OF_LINE]} {text[-MOST_OF_LINE:]}"
+    read_text = text if len(text) <= 2 * MOST_OF_LINE else text[:MOST_OF_LINE] + " " + text[-MOST_OF_LINE:]
     raised = _EXCEPTION.search(read_text)
     return _END.search(read_text) is not None or (raised is not None and _PROSE.search(read_text[: raised.start()]) is None)
 
