@@ -123,9 +123,8 @@ ELSEWHERE: dict[str, str] = {
     "resume": SAME + ": recover",
     "rules test": SAME + ": logs search",
     "rules learn": SAME + ": rules show",
-    **dict.fromkeys(("rules activate", "rules retire"), ANSWER),
+    **dict.fromkeys(("rules activate", "rules retire", "learn"), ANSWER),
     "rules list": SAME + ": rules show; cut to the width of a table",
-    "learn": ANSWER,
     "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
     "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
     "memory plan": "shows lines of an allocator, and arguments, redacted and escaped: tests/cli/test_cli_memory.py",
@@ -133,11 +132,12 @@ ELSEWHERE: dict[str, str] = {
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
     **dict.fromkeys(("audit head", "audit anchor", "audit verify", "bench agent", "bench calibration", "bench speed"), NUMBERS),
-    **dict.fromkeys(("playbooks list", "playbooks show", "playbooks try", "config show", "config check", "config policy"), OURS),
+    **dict.fromkeys(
+        "playbooks list|playbooks show|playbooks try|config show|config check|config policy|doctor|notify".split("|"), OURS
+    ),
     **dict.fromkeys(
         ("model list", "model use", "model info", "model test", "model pull", "model train-ranker", "model show"), OURS
     ),
-    **dict.fromkeys(("doctor", "notify"), OURS),
 }
 """Commands that are not driven here: where what they show is, or why none of it was written by somebody else."""
 
