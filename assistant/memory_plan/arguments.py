@@ -190,8 +190,8 @@ def arguments_of_log(lines: Iterable[tuple[int, str]]) -> list[RunArgument]:
         lines: Numbers and texts; of each text at most 20,000 characters are read.
     """
     arguments: list[RunArgument] = []
-    for number, whole in lines:
-        text = whole[:20_000].replace("[<FSDPOption.", "")  # as TrainingArguments prints it
+    for number, raw_text in lines:
+        text = raw_text[:20_000].replace("[<FSDPOption.", "")  # as TrainingArguments prints it
         origin = f"line {number} of the log"
         if row := _ARGUMENT_ROW.match(text):
             arguments.append(RunArgument(row["name"], row["value"], origin, f"--{row['name'].replace('_', '-')}"))

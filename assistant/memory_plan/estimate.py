@@ -153,24 +153,26 @@ def layer_activations(setup: TrainingSetup, *, moe: bool = False) -> LayerActiva
     """
     model, layout = setup.model, setup.layout
     number, residual, tensor = setup.compute_bytes, setup.residual_bytes, layout.tensor
-    whole = tensor if layout.sequence_parallel else 1  # ranks over which what is not tensor-parallel is split
+    undivided_ranks = tensor if layout.sequence_parallel else 1  # ranks over which what is not tensor-parallel is split
     hidden, query = model.hidden, model.query
     key = query if setup.expanded_keys or not setup.flash else model.key  # a product over groups of heads repeats them
     autocast = setup.precision is Precision.AUTOCAST
     # autocast copies the input of each linear layer anew; one copy is kept for each
     copies = 3 if autocast and setup.separate_projections else 1
     sums = SMALL_TENSOR * (2 if model.norm_bias else 1)
-    norms = 2 * (_norm_bytes(setup) * hidden + sums) / whole
-    attention = copies * number * hidden / whole + number * (2 * query + 2 * key) / tensor
+    norms = 2 * (_norm_bytes(setup) * hidden + sums) / undivided_ranks
+    attention = copies * number * hidden / undivided_ranks + number * (2 * query + 2 * key) / tensor
     matrix = 0.0
     if setup.flash:
         attention += 4 * model.heads / tensor
     else:
         span = setup.sequence / layout.context * (1 if layout.context == 1 else layout.context)
         matrix = model.heads * span / tensor * _matrix_bytes(setup)
-    ffn = _ffn_activations(setup, moe=moe, whole=whole)
-    dropout = (2 * hidden / whole + (0.0 if setup.flash else model.heads * setup.sequence / tensor)) if model.dropout else 0.0
-    return LayerActivations(norms, attention, matrix, ffn, dropout, residual * hidden / whole)
+    ffn = _ffn_activations(setup, moe=moe, undivided_ranks=undivided_ranks)
+    dropout = (
+        (2 * hidden / undivided_ranks + (0.0 if setup.flash else model.heads * setup.sequence / tensor)) if model.dropout else 0.0
+    )
+    return LayerActivations(norms, attention, matrix, ffn, dropout, residual * hidden / undivided_ranks)
 
 
 def _norm_bytes(setup: TrainingSetup) -> float:
@@ -186,16 +188,16 @@ def _matrix_bytes(setup: TrainingSetup) -> float:
     return 2.0 + (0.0 if setup.fused else 4.0) + (2.0 if setup.model.dropout else 0.0)
 
 
-def _ffn_activations(setup: TrainingSetup, *, moe: bool, whole: int) -> float:
+def _ffn_activations(setup: TrainingSetup, *, moe: bool, undivided_ranks: int) -> float:
     model, number, tensor = setup.model, setup.compute_bytes, setup.layout.tensor
     # gate, its activation, its partner, their product; fused kernels compute the activation again
     saved = ((3 if setup.fused else 4) if model.gated else 2) * number
     inputs = 2 if setup.precision is Precision.AUTOCAST and model.gated and setup.separate_projections else 1
     if not moe:
-        return inputs * number * model.hidden / whole + saved * model.inner / tensor
+        return inputs * number * model.hidden / undivided_ranks + saved * model.inner / tensor
     routed = model.experts_per_token * EXPERT_IMBALANCE ** (setup.layout.expert > 1)
     experts = routed * (2 * number * model.hidden + saved * (model.expert_ffn or model.inner) / tensor)
-    router = 4 * 2 * model.experts + number * model.hidden / whole
+    router = 4 * 2 * model.experts + number * model.hidden / undivided_ranks
     return experts + router + saved * model.shared_ffn / tensor
 
 
@@ -213,19 +215,19 @@ def kept_activations(setup: TrainingSetup, stage: int) -> tuple[float, float]:
     for kind, share in zip(kinds, (1 - moe_share, moe_share), strict=True):
         if not share:
             continue
-        whole = kind.total
+        layer_bytes = kind.total
         if setup.offload_activations or setup.recompute is Recompute.FULL:
             full_layers = min(layers, setup.recompute_layers or layers)
             # what is offloaded comes back layer by layer, one ahead
             inputs = 0.0 if setup.offload_activations else kind.input
-            saved += share * (full_layers * inputs + (layers - full_layers) * whole)
-            recomputed_bytes = max(recomputed_bytes, whole * (2 if setup.offload_activations else 1))
+            saved += share * (full_layers * inputs + (layers - full_layers) * layer_bytes)
+            recomputed_bytes = max(recomputed_bytes, layer_bytes * (2 if setup.offload_activations else 1))
         elif setup.recompute is Recompute.SELECTIVE:
             reduced = _selective(setup, kind)
             saved += share * layers * reduced
-            recomputed_bytes = max(recomputed_bytes, whole - reduced)
+            recomputed_bytes = max(recomputed_bytes, layer_bytes - reduced)
         else:
-            saved += share * layers * whole
+            saved += share * layers * layer_bytes
     return saved * setup.tokens, recomputed_bytes * setup.tokens
 
 

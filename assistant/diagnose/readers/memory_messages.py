@@ -221,7 +221,7 @@ def _of_torch(text: str) -> MemoryMessage | None:
     allocated, unused, own = _size(ALLOCATED, text), _size(UNUSED, text), _size(OWN_USE, text)
     reserved = _size(RESERVED, text)
     unused = unused or _size(_CACHED, text)  # up to 1.3: what the cache holds beyond what is allocated
-    whole = size_bytes(*sizes[:2]) if sizes else 0.0
+    total_bytes = size_bytes(*sizes[:2]) if sizes else 0.0
     foreign_processes = tuple((int(pid), size_bytes(number, unit)) for pid, number, unit in OTHER_PROCESS.findall(text))
     if (
         not own
@@ -230,9 +230,9 @@ def _of_torch(text: str) -> MemoryMessage | None:
     ):
         own, foreign_processes = foreign_processes[0][1], ()  # in a container no process is called "this"
     return MemoryMessage(
-        MemoryPlace.GPU, "torch", gpu=int(gpu[1]) if gpu else None, requested=_size(REQUEST, text), total=whole,
+        MemoryPlace.GPU, "torch", gpu=int(gpu[1]) if gpu else None, requested=_size(REQUEST, text), total=total_bytes,
         free=size_bytes(*sizes[2:4]) if sizes else 0.0, allocated=allocated, unused=unused or max(0.0, reserved - allocated),
-        own=own if own <= 2 * whole or not whole else 0.0,  # below zero, printed without its sign (WSL)
+        own=own if own <= 2 * total_bytes or not total_bytes else 0.0,  # below zero, printed without its sign (WSL)
         pools=_size(_POOLS, text), allowed=_size(ALLOWED, text), foreign_processes=foreign_processes,
     )  # fmt: skip
 

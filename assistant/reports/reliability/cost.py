@@ -176,11 +176,11 @@ def _plot(runs: JoinedRuns, cost: Values, currency: str) -> WaterfallPlot:
     order = largest(dimension, cost, len(dimension.names))
     sums = {code: float(cost[dimension.codes == code].sum()) for code in order[:MOST_BARS]}
     bars = [BarPart(dimension.names[code], value, "mid") for code, value in sums.items() if value > 0]
-    whole = float(cost.sum())
-    if (remainder := whole - sum(bar.value for bar in bars)) > 1e-9 * whole:
+    total_amount = float(cost.sum())
+    if (remainder := total_amount - sum(bar.value for bar in bars)) > 1e-9 * total_amount:
         bars.append(BarPart("others", remainder, "none"))
-    listed = "; ".join(f"{bar.name}: {quantity(bar.value, currency)}, {share(bar.value / whole)}" for bar in bars)
-    return WaterfallPlot("cost_of_accounts", "Accounts by cost, adding up", currency, tuple(bars), whole, False, listed)
+    listed = "; ".join(f"{bar.name}: {quantity(bar.value, currency)}, {share(bar.value / total_amount)}" for bar in bars)
+    return WaterfallPlot("cost_of_accounts", "Accounts by cost, adding up", currency, tuple(bars), total_amount, False, listed)
 
 
 def _remarks(runs: JoinedRuns, cost: Values, hours: Values, unpriced: Mask, prices: Prices) -> list[UsageRemark]:

@@ -236,8 +236,8 @@ def chains(runs: JoinedRuns) -> Places:
 def lost_seconds(runs: JoinedRuns, cost: RestartCost) -> Values:
     """Return how long each run did what was lost: as its incident says; of others that failed what a failure is taken to cost."""
     lost = np.where(runs.broken, np.minimum(runs.jobs.run_s, cost.lost_s), 0.0)
-    whole = np.full(runs.jobs.count, 1_000_000, dtype=np.int64)
-    for place, parts in divisions(runs, whole).items():
+    unit_shares = np.full(runs.jobs.count, 1_000_000, dtype=np.int64)
+    for place, parts in divisions(runs, unit_shares).items():
         if "productive" in parts or "beginning" in parts:
             lost[place] = (1 - parts.get("productive", 0) / 1_000_000) * runs.jobs.run_s[place]
     return lost

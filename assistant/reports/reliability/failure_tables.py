@@ -169,13 +169,13 @@ def pareto(runs: JoinedRuns) -> WaterfallPlot:
     ]
     if further := order[MOST_BARS:]:
         bars.append(BarPart(f"{len(further):,} others", float(sums[further].sum()), "none"))
-    whole = float(sum(bar.value for bar in bars))
+    total_amount = float(sum(bar.value for bar in bars))
     reached, words = 0.0, []
     for bar in bars[:3]:
         reached += bar.value
-        words.append(f"{bar.name}, with it {share(reached / whole)}")
-    about = f"Of {whole:,.0f} GPU hours of failures: {'; '.join(words)}." if bars else "No failure took GPU time."
-    return WaterfallPlot("pareto", "Reasons by GPU time, adding up", "GPU h", tuple(bars), whole, False, about)
+        words.append(f"{bar.name}, with it {share(reached / total_amount)}")
+    about = f"Of {total_amount:,.0f} GPU hours of failures: {'; '.join(words)}." if bars else "No failure took GPU time."
+    return WaterfallPlot("pareto", "Reasons by GPU time, adding up", "GPU h", tuple(bars), total_amount, False, about)
 
 
 def nodes_table(table: NodeFailures, show: Callable[[str], str], most: int = MOST_GROUPS, *, has_store: bool) -> FigureTable:
