@@ -14,7 +14,7 @@ order leaves out, what is left), `corrections` (what puts one right or takes it 
 `conditions` (when it is to be followed), `readings` and `doubts` (which intent is likeliest), `request_names` (what an intent
 needs), `outright` (what is answered before an intent is chosen), `restart_wishes`, `likeliest` (the job where none is named),
 `queries` (what of all jobs), `aspects` with `change_aspects` (what is asked outright: how sure, whose fault, what then, was it
-done), `elsewhere` (another cluster) and `small_talk`. What
+done), `elsewhere` (another cluster), `slurm_commands` (a command typed as a question) and `small_talk`. What
 answers: `compose` puts together what `coverage` cannot tell, the first sentence of `forms` and `node_leads`, of `tell_aspects` or
 of `tell_counsel`, and `tellers` with `tell_jobs`, `tell_incidents`, `tell_restarts`, `tell_comparison`, `tell_queries`,
 `changes_asked` and `tell_changes` (whether a change was made), `evidence_times`, `tell_request`, `waiting` (what waits already),

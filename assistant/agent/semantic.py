@@ -60,6 +60,7 @@ from assistant.agent.scope import (
     without,
 )
 from assistant.agent.slips import Slip, SlipKind, bare_correction
+from assistant.agent.slurm_commands import slurm_request
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, conditional_order, held_question, reported_order
 from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
@@ -138,7 +139,7 @@ class SemanticAgent:
             return self._talk(talk, sentence, listener)
         if (slip := read_repair(sentence, self._english, lambda text: self._read(text, read_inventory(self._gate)))) is not None:
             return self._repaired(slip, trusted=trusted, listener=listener)
-        sentence = plain_courtesy(sentence)
+        sentence = slurm_request(sentence) or plain_courtesy(sentence)
         if parts := question_parts(sentence):
             answer = answered_parts(parts, lambda part: self.ask(part, trusted=trusted, listener=listener))
             self.state = replace(self.state, sources=answer.sources)

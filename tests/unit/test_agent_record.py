@@ -15,6 +15,7 @@ from assistant.agent.claims.mentions import mentioned
 from assistant.agent.claims.orders_weighed import everyday_order
 from assistant.agent.claims.pasted import pasted_in
 from assistant.agent.semantic import SemanticAgent
+from assistant.agent.slurm_commands import slurm_request
 from assistant.agent.words import NameInventory
 from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
@@ -98,6 +99,53 @@ def test_an_order_in_everyday_words_is_one_where_it_can_be_about_one_job_only() 
     assert everyday_order("get rid of dave's job", KNOWN) == ("cancel 4831", "")
     assert everyday_order("did you clear out dave's job?", KNOWN) == ("", "")
     assert everyday_order("do not bin dave's job", KNOWN) == ("", "")
+    assert everyday_order("toss 4831, it blocks mine", KNOWN) == ("cancel 4831", "")
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "py-spy dump of 4831",
+        "dump what 4831 wrote last",
+        "clear the log of 4831",
+        "the bin files of 4831",
+        "boot log of dave's job",
+        "wipe the cache of 4831",
+        "throw away the checkpoints of 4831",
+        "get rid of the warnings in dave's job",
+        "kick off 4831 again",
+        "is it clear why 4831 failed",
+        "清理4831的日志",
+        "räum die Checkpoints von 4831 auf",
+    ],
+)
+def test_what_is_said_of_a_part_of_a_job_cancels_nothing(sentence: str) -> None:
+    assert everyday_order(sentence, KNOWN) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "request_in_words"),
+    [
+        ("sinfo", "which nodes are drained or down"),
+        ("sinfo -R", "which nodes are drained or down"),
+        ("sinfo -Nl", "which nodes are drained or down"),
+        ("sinfo -n node[07-08]", "status of node[07-08]"),
+        ("sinfo -p train", ""),
+        ('scontrol update nodename=node08 state=drain reason="bad cable"', "cordon node08"),
+        ("sudo scontrol update State=RESUME NodeName=node08", "uncordon node08"),
+        ("scontrol update nodename=node08 state=down reason=x", ""),
+        ("scontrol update nodename=node08 state=drain weight=1", ""),
+        ("scontrol update nodename=node08 state=drain state2", ""),
+        ("scontrol update state=drain reason=x", ""),
+        ("scontrol update jobid=4830 timelimit=1:00", ""),
+        ("scontrol update nodename=node08 state=drain; reboot", ""),
+        ("# scontrol update nodename=node08 state=drain", ""),
+        ('scontrol update nodename=node08 state=drain reason="bad', ""),
+        ("why does sinfo show node07", ""),
+    ],
+)
+def test_a_slurm_command_is_put_in_words_where_all_of_it_is_understood(typed: str, request_in_words: str) -> None:
+    assert slurm_request(typed) == request_in_words
 
 
 def test_names_are_masked_with_their_kind() -> None:

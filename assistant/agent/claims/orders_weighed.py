@@ -23,12 +23,20 @@ _IF = re.compile(r"(?:but |aber )?(?:only |nur )?\b(?:if|in case|provided|falls|
 _LATER = re.compile(r"\b(?:again|later|tomorrow|next|ever|will|until|wieder|später|morgen|nochmal)\b|再|以后|明天|之后")
 _QUESTION = re.compile(r"^\W*(?:what|how|who|why|would|which|was|wie|wer|warum|what if)\b|什么|怎么|会怎")
 _EVERYDAY = re.compile(
-    r"\b(?:clear(?: (?:out|away|up|off))?|get rid of|clean up|chuck (?:out)?|throw (?:out|away)|toss|bin|dump|take down"
-    r"|tear down|wipe|boot|ditch|kick (?:out|off)|shut down"
+    r"\b(?:clear(?: (?:out|away|up|off))?|get rid of|clean up|chuck (?:out)?|throw (?:out|away)|toss|bin|take down"
+    r"|tear down|wipe|ditch|kick (?:\S+ ){0,3}out|shut down"
     r"|abräumen|wegräumen|räum\w* (?:\S+ ){0,4}(?:weg|ab)|aufräumen|wegmachen|mach\w* (?:\S+ ){0,4}weg|wegwerfen|schmei(?:ß"
     r"|ss)\w* (?:\S+ ){0,4}(?:raus|weg)|rauswerfen"
     r"|wegschmeißen|rauskicken|plattmachen|loswerden|wirf (?:\S+ ){0,4}raus)\b|清掉|清理|干掉|弄掉|删掉|踢掉|处理掉|撤掉"
 )
+_BESIDE_ORDER = re.compile(
+    r"\{\w+\}|'s\b|\b(?:please|pls|plz|thanks?|thx|ok(?:ay)?|hey|hi|and|now|just|right|can|could|would|will|you|we|i|me|us|for|want|need|like"
+    r"|to|let's|lets|go|ahead|the|a|this|that|his|her|their|my|of|again|one"
+    r"|bitte|danke|kannst|könntest|würdest|du|wir|ich|mir|uns|mal|doch|jetzt|einfach|und|den|die|das|dem|der|des|von|vom)\b"
+    r"|请|帮我|给我|把|的|一下|吧|现在|麻烦|可以|吗"
+)
+"""What an order in everyday words may say besides verb, job and owner; `clear the log of 4830` says more, and cancels nothing."""
+_REASON = re.compile(r"[,;:.!，。；]\s|\b(?:because|since|weil|denn)\b|因为")
 _CANCELS = re.compile(
     r"^\W*(?:(?:please|pls|ok|and|now|just|can you|could you|bitte|kannst du|und)\s+)*(?:cancel|kill|nuke|stop|abort|axe"
     r"|terminate|end|scrap|quit|beende|stoppe?)"
@@ -124,7 +132,7 @@ def everyday_order(sentence: str, inventory: NameInventory) -> tuple[str, str]:
     mention = mentioned(sentence, inventory)
     if (
         mention is None
-        or not (_EVERYDAY.search(mention.text) or _CANCELS.match(mention.text))
+        or not (_orders_all_of(mention.text) or _CANCELS.match(mention.text))
         or _TELLS.search(mention.text)
         or _HOLD.search(mention.text)
     ):
@@ -143,3 +151,11 @@ def everyday_order(sentence: str, inventory: NameInventory) -> tuple[str, str]:
     if alive:
         return "", f"Which job of {owner}'s? {rows}. Nothing is proposed; say for instance: cancel {alive[0]}"
     return "", f"Nothing to cancel: no job of {owner}'s runs or waits; {owner} has {rows or 'none on record'}. Nothing is proposed."
+
+
+def _orders_all_of(text: str) -> bool:
+    """Return whether a sentence is an everyday order about a job and about nothing of it, such as its log or its checkpoints."""
+    order = _REASON.split(text, maxsplit=1)[0]
+    if not _EVERYDAY.search(order) or "{" not in order:
+        return False
+    return not re.search(r"\w", _BESIDE_ORDER.sub(" ", _JOB_WORD.sub(" ", _EVERYDAY.sub(" ", order))))
