@@ -134,8 +134,8 @@ class CallRunner:
         """Return how a refusal is raised: as `ChangesStopped` where a person's yes, or a step, must outlast what refuses it."""
         approval = self._store.approval_of(call.id)
         answered = approval is not None and approval.verdict is not Verdict.DENY
-        stays = answered or (decision.rule == "policy" and None not in (call.incident, call.step))
-        return ChangesStopped if decision.rule in ("kill_switch", "policy") and stays else Denied
+        stays = answered or (decision.rule in ("policy", "audit") and None not in (call.incident, call.step))
+        return ChangesStopped if decision.rule in ("kill_switch", "policy", "audit") and stays else Denied
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
         context = self._context_of(call)
@@ -295,6 +295,7 @@ class CallRunner:
             reach.racks if reach else {},
             standing.problem,
             recent_failures(self._store) if request.targets.users else {},
+            self._store.mark_broken() or "",
         )
         return decide(request, standing.policy, situation)
 

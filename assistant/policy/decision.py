@@ -79,6 +79,8 @@ class Situation:
     """Why the policy could not be read whole; empty when it could."""
     failed_by_user: Mapping[str, int] = field(default_factory=dict)
     """How many changes for the jobs of each user failed, or brought nothing back, within the last hour."""
+    store_problem: str = ""
+    """Why the store does not know what was changed last; empty when it does."""
 
 
 class _Answer(NamedTuple):
@@ -118,6 +120,10 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
     if situation.policy_problem:
         why = f"no policy is in force, and nothing is changed until it is whole: {situation.policy_problem}"
         yield _Answer(Verdict.DENY, "policy", why)
+    if situation.store_problem:
+        yield _Answer(
+            Verdict.DENY, "audit", f"nothing is changed until a person has looked at the store: {situation.store_problem}"
+        )
     if situation.breaker is not None and not sits_at_a_door(request.by):
         why = f"the breaker is open ({situation.breaker}): nothing is changed until a person resets it: nightshift breaker reset"
         yield _Answer(Verdict.DENY, "breaker", why)

@@ -22,6 +22,7 @@ from assistant.store.schema import broken_schema
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
+    broken_mark,
     chain_hash,
     chain_mac,
     clear_touched,
@@ -37,6 +38,7 @@ from assistant.store.seals import (
     seals_text,
     touch_all,
     touched_seals,
+    write_mark,
 )
 
 __all__ = ["FIRST", "SEAL", "SIGNED", "AuditHead", "AuditRow", "AuditRows", "BrokenRow", "broken_rows", "row_of"]
@@ -140,6 +142,7 @@ class AuditRows(Database):
             why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
             self._append(connection, self._entry("audit.key", why=why), "")
             return self._append(connection, row, seals)
+        self._local.mark_due = getattr(self._local, "mark_due", False) or row["what"] in MARKED
         digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
         values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
         values["mac"] = chain_mac(key.secret, number, digest)
@@ -180,11 +183,18 @@ class AuditRows(Database):
             install_triggers(connection, self._local.sealed.values())
             self._local.sealed_mark = mark
         clear_touched(connection)
+        self._local.mark_due = False
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         seals = touched_seals(connection, self._tables())
         if seals:
             self._append(connection, self._entry(SEAL), seals_text(seals))
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        # a mark that does not hold tells of an older copy, and stays
+        if self._local.mark_due and broken_mark(connection, self.path) is None:
+            row = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+            write_mark(self.path, row["id"], row["hash"])
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         sealed = self._local.sealed = sealed_tables(connection)
@@ -229,15 +239,18 @@ class AuditRows(Database):
         return next(iter(self.broken_rows(since=since, most=1)), None)
 
     def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[BrokenRow]:
-        """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema.
+        """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema, in the mark.
 
         Args:
-            since: Heads that were kept elsewhere: each row must still be there with its hash. Only so does a file show that was
-                replaced by an older copy, or that somebody with the store's key rewrote from beginning to end.
+            since: Heads that were kept elsewhere: each row must still be there with its hash. Only so does a file show that
+                somebody with the store's key rewrote from beginning to end.
             most: Stop after so many.
         """
         with self.snapshot() as connection:
-            return broken_rows(connection, _readable_key(self.path), since=since, most=most)
+            # before the snapshot's first read, so that another process moves no mark past it
+            mark = broken_mark(connection, self.path)
+            broken = broken_rows(connection, _readable_key(self.path), since=since, most=most)
+        return broken if mark is None or len(broken) >= most else [*broken, BrokenRow(0, mark)]
 
     def audit_notes(self) -> list[str]:
         """Return what a person should know of the audit's strength: that the store's key was replaced, is gone or not readable."""
@@ -258,6 +271,15 @@ class AuditRows(Database):
         for row in self.rows(replaced):
             notes.append(f"a new key was made at row {row['id']} ({row['at'][:19]}Z): rows before it hold by the chain alone")
         return notes
+
+    def mark_broken(self) -> str | None:
+        """Return why this store is not the one that made the last change, None when it is; see `mark_path`.
+
+        Raises:
+            StoreError: The mark cannot be read.
+        """
+        with self.snapshot() as connection:
+            return broken_mark(connection, self.path)
 
     def call_broken(self, call: int, approval: int | None) -> str | None:
         """Return why a call and an approval of it are not what the audit sealed, None when they are.
@@ -286,6 +308,8 @@ FIRST = "0" * 64
 """What the first row gives as the hash before it."""
 SEAL = "seal"
 """`what` of an audit row that only carries seals."""
+MARKED = frozenset({"call.intent", "approval.answered"})
+"""`what` of the audit rows with which the mark of the store moves: nothing that ran or was answered comes after it."""
 SIGNED = ("at", "by", "what", "incident", "call", "why", "rule", "preview", "outcome", "undo", "detail")
 """Columns of the audit under its hash, `seals` besides."""
 
@@ -369,7 +393,7 @@ def _broken_chain(
                 )
         previous, expected = row["hash"], expected + 1
         overwritten += _collect(row, sealed)
-    last_written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
+    last_written = _last_written(connection)
     if last_written != expected - 1:
         yield BrokenRow(expected, f"rows are missing at the end: rows up to {last_written} had been written")
     last = max(heads, default=0)
@@ -403,7 +427,8 @@ def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[BrokenRow]:
 def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int, approval: int | None) -> str | None:
     """Return why a call, its decisions and an approval of it are not what the audit sealed, None when they are.
 
-    Only audit rows that the store's key vouches for count, so that writing the database alone does not make an approval.
+    Only audit rows that the store's key vouches for count, and none may be missing from the call's first one to the newest, so
+    that writing the database alone neither makes an approval nor lets a call run a second time.
 
     Args:
         connection: In a snapshot.
@@ -415,15 +440,17 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
     if first is None or key is None:
         return "the audit has no row about it" if key is not None else "the store's key is gone, so that nothing vouches for it"
     sealed: _Sealed = {}
-    sql = (
-        "SELECT * FROM audit WHERE id >= ? AND (call = ? OR instr(seals, '\"calls\"') OR instr(seals, '\"approvals\"') "
-        "OR instr(seals, '\"decisions\"')) ORDER BY id"
-    )
-    for row in connection.execute(sql, [max(first, key.since), call]):
+    previous, expected = "", max(first, key.since)
+    for row in connection.execute("SELECT * FROM audit WHERE id >= ? ORDER BY id", [expected]):
+        if row["id"] != expected or (previous and row["previous"] != previous):
+            return f"audit row {expected} is missing, or was replaced with the rows before it"
         why = _broken_row(row, key)
         overwritten = [] if why is not None else list(_collect(row, sealed))
         if why is not None or (row["call"] == call and overwritten):
             return f"audit {why}" if why is not None else overwritten[0].why
+        previous, expected = row["hash"], expected + 1
+    if _last_written(connection) != expected - 1:
+        return f"audit rows behind row {expected - 1} are missing"
     tables = sealed_tables(connection)
     decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
     sealed_rows = [("calls", call), *(("decisions", row[0]) for row in decisions)]
@@ -433,7 +460,13 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
         digest = row_digest(tables[name], row_key, row_content(connection, tables[name], row_key))
         if sealed.get(name, {}).get(row_key, ("", 0))[0] != digest:
             return f"{name} {number} is not what the audit sealed"
+    if sealed.get("outcomes", {}).get(f"[{call}]", ("", 0))[0]:
+        return f"the outcome of call {call} was removed"
     return None
+
+
+def _last_written(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
 
 
 def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[BrokenRow]:

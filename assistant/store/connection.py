@@ -131,6 +131,7 @@ class Database:
                 yield connection
                 self._before_commit(connection)
                 connection.execute("COMMIT")
+                self._after_commit(connection)
             except BaseException:
                 # also a KeyboardInterrupt must leave no half-written step
                 _roll_back(connection)
@@ -141,6 +142,9 @@ class Database:
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         """Add what a transaction must end with; the audit seals the rows that were written."""
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        """Do what must follow a transaction before the caller goes on; the audit keeps its head beside the store."""
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         """Add what follows a migration, in its transaction.

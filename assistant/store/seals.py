@@ -17,6 +17,7 @@ import json
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ __all__ = [
     "SealedTable",
     "Seals",
     "StoreKey",
+    "broken_mark",
     "chain_hash",
     "chain_mac",
     "clear_touched",
@@ -36,7 +38,9 @@ __all__ = [
     "install_triggers",
     "key_path",
     "make_key",
+    "mark_path",
     "read_key",
+    "read_mark",
     "row_content",
     "row_digest",
     "sealed_rows",
@@ -45,6 +49,7 @@ __all__ = [
     "seals_text",
     "touch_all",
     "touched_seals",
+    "write_mark",
 ]
 
 
@@ -88,7 +93,7 @@ def copy_key(store: Path, copy: Path) -> None:
     """
     key = read_key(key_path(store))
     if key is not None:
-        _write(key_path(copy), key)
+        _write_key(key_path(copy), key)
 
 
 def make_key(path: Path, since: int) -> StoreKey:
@@ -98,21 +103,78 @@ def make_key(path: Path, since: int) -> StoreKey:
         StoreError: It cannot be written.
     """
     key = StoreKey(os.urandom(32), since)
-    _write(path, key)
+    _write_key(path, key)
     return key
 
 
-def _write(path: Path, key: StoreKey) -> None:
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+def _write_key(path: Path, key: StoreKey) -> None:
+    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since}), "the store's key")
+
+
+def _write(path: Path, text: str, name: str) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         descriptor = open_private(new, os.O_WRONLY | os.O_TRUNC)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            json.dump({"key": key.secret.hex(), "since": key.since}, file)
+            file.write(text)
             file.flush()
             os.fsync(descriptor)
         new.replace(path)
     except OSError as error:
-        raise StoreError(f"{path}: wanted to write the store's key, found: {error.strerror}") from error
+        raise StoreError(f"{path}: wanted to write {name}, found: {error.strerror}") from error
+
+
+def mark_path(store: Path) -> Path:
+    """Return where the mark of a store lies: a row of its audit and that row's hash, outside the file."""
+    return store.with_name(f"{store.name}.head")
+
+
+def read_mark(store: Path) -> tuple[int, str] | None:
+    """Return the mark of a store, a row of its audit and the row's hash; None where there is none.
+
+    Raises:
+        StoreError: It cannot be read, or is no mark.
+    """
+    path = mark_path(store)
+    try:
+        row, hash_text = path.read_text(encoding="ascii").split(":")
+        return int(row), hash_text.strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path}: wanted the mark of the store, found: {error.strerror}; run as the user who owns the store"
+        ) from error
+    except ValueError as error:
+        raise StoreError(
+            f"{path}: wanted the mark of the store, ROW:HASH, found something else; bring it back from a backup"
+        ) from error
+
+
+def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
+    """Return why the audit does not hold the row of the store's mark, None when it does or there is no mark.
+
+    Raises:
+        StoreError: The mark cannot be read.
+    """
+    if (mark := read_mark(store)) is None:
+        return None
+    row, path = connection.execute("SELECT id, hash FROM audit WHERE id = ?", mark[:1]).fetchone(), mark_path(store)
+    if row is not None and tuple(row) == mark:
+        return None
+    return (
+        f"{path} holds row {mark[0]}, which this store has not: an older copy or another file took its place. "
+        f"Where that was meant, move {path} away, and look at the cluster: what was changed since that copy is not in it"
+    )
+
+
+def write_mark(store: Path, row: int, hash_text: str) -> None:
+    """Replace the mark of a store, after the transaction that it names is on the disk.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    _write(mark_path(store), f"{row}:{hash_text}\n", "the mark of the store")
 
 
 UNSEALED_TABLES = frozenset({"audit", "watches", "counts", "cursors", "tellings", "readings", "_sqlite_migrations"})

@@ -33,6 +33,7 @@ from assistant.redact.text import redact
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
+from assistant.store.seals import mark_path
 from assistant.tooling import Context, find_tool
 from assistant.tools import resubmit
 from tests.adversary.explorer import Actors
@@ -222,6 +223,7 @@ class Night:
         self._cluster_before = b""
         self._replaced: list[tuple[Any, str, Any]] = []
         self._beside: list[sqlite3.Connection] = []
+        self._marks: dict[Path, bytes | None] = {}
         self._digests: dict[int, tuple[int, str]] = {}
         self._steps: dict[int, str] = {}
         """The tool of the playbook's step by the store whose watch makes it."""
@@ -308,6 +310,7 @@ class Night:
             # a connection beside the store's own: it writes no audit, and its foreign keys are off
             self._beside.append(sqlite3.connect(store.path, isolation_level=None))
             self._beside[-1].execute("ATTACH DATABASE ? AS before", [f"{store.path}.before"])
+            self._marks[mark_path(store.path)] = mark_path(store.path).read_bytes() if mark_path(store.path).exists() else None
         self.actors = Actors(works)
         # jobs that the actors submit: known from the start, so that the search need not begin again when it meets the last of them
         self.actors.shared.update(f"job {number}" for number in range(2, 3 + 2 * len(works)))
@@ -349,6 +352,10 @@ class Night:
                 connection.execute(f"DELETE FROM main.{table}")
                 connection.execute(f"INSERT INTO main.{table} SELECT * FROM before.{table}")
             connection.execute("COMMIT")
+        for path, mark in self._marks.items():
+            path.unlink(missing_ok=True)
+            if mark is not None:
+                path.write_bytes(mark)
         self._digests.clear()
 
     def digest(self) -> str:
