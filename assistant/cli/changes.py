@@ -1,4 +1,4 @@
-"""Commands that allow and stop changes, and their record: `approvals`, `approve`, `deny`, `undo`, `stop`, `breaker`, `audit`.
+"""Commands that allow and stop changes, and their record: `approvals`, `approve`, `deny`, `undo`, `stop`, `breaker`.
 
 Also how other commands make a changing call: preview, policy, approval, outcome, exit code.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Json, Limit, Yes, app, examples, invocation_of
+from assistant.cli.context import Json, Yes, app, examples, invocation_of
 from assistant.cli.output import (
     Exit,
     age,
@@ -26,7 +26,7 @@ from assistant.cli.output import (
     user,
 )
 from assistant.display import unambiguous
-from assistant.errors import ChangesStopped, Denied, Parked, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, Parked, UsageError
 from assistant.records import Outcome, Verdict
 from assistant.store.calls import SHORT_DIGEST
 
@@ -99,7 +99,7 @@ def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
 Digest = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--digest", metavar="HEX", help="Answer only if these are the commands asked about; `nightshift approvals` shows it."
     ),
@@ -142,7 +142,7 @@ def approve(
     context: typer.Context,
     approval: Id,
     why: Why = "",
-    digest: Digest = "",
+    digest: Digest = None,
     later: Annotated[bool, typer.Option("--later", help="Only answer; `nightshift resume` goes on.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +156,7 @@ def approve(
 
 
 @deny_app.command(epilog=examples('nightshift deny 7 --why "node02 is in maintenance already"'))
-def deny(context: typer.Context, approval: Id, why: Why = "", digest: Digest = "", as_json: Json = False) -> None:
+def deny(context: typer.Context, approval: Id, why: Why = "", digest: Digest = None, as_json: Json = False) -> None:
     """Refuse a call that waits.
 
     Its incident is handed to a person when it is worked on next: `nightshift resume`.
@@ -164,14 +164,14 @@ def deny(context: typer.Context, approval: Id, why: Why = "", digest: Digest = "
     _answer(context, approval, Verdict.DENY, why, digest=digest, as_json=as_json)
 
 
-def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, digest: str, as_json: bool) -> Call:
+def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, digest: str | None, as_json: bool) -> Call:
     """Answer and return the call that it was about.
 
     Raises:
         UsageError: There is no such approval, it was answered already, it has expired, or it is about other commands.
     """
     store = invocation_of(context).store
-    if not store.answer(number, verdict, f"cli:{user()}", why=why, digest=digest or None):
+    if not store.answer(number, verdict, f"cli:{user()}", why=why, digest=digest):
         late = store.approval(number)
         message = (
             f"was answered already: {late.verdict} by {late.by}" if late.verdict else "has expired; `nightshift resume` asks anew"
@@ -366,126 +366,3 @@ def open_by_hand(context: typer.Context, why: BreakerWhy = "", as_json: Json = F
         print_json({"open": True, "opened": was_closed})
     else:
         print_line("the breaker is open: nothing is changed until it is reset" if was_closed else "the breaker is open already")
-
-
-audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
-
-
-@audit_app.command(
-    "show", epilog=examples("nightshift audit show", "nightshift audit show --incident 3", "nightshift audit show --json")
-)
-def show_audit(
-    context: typer.Context,
-    incident: Annotated[int | None, typer.Option("--incident", metavar="ID", help="Only rows about this incident.")] = None,
-    after: Annotated[int, typer.Option("--after", metavar="ROW", help="Only rows with a higher number.")] = 0,
-    limit: Limit = 100,
-    as_json: Json = False,
-) -> None:
-    """Show who did what, when, why, by which rule, and what came of it."""
-    store = invocation_of(context).store
-    if incident is not None:
-        store.incident(incident)
-    rows = store.audit(incident=incident, after=after, limit=limit)
-    if as_json:
-        for row in rows:
-            print_record(row)
-        return
-    table = [
-        (row.id, local(row.at), row.by, row.what, row.incident, row.call, row.rule, row.outcome, row.preview or row.why)
-        for row in rows
-    ]
-    print_table(("row", "at", "by", "what", "incident", "call", "rule", "outcome", "change or why"), table)
-
-
-@audit_app.command("head", epilog=examples("nightshift audit head", "nightshift audit head >> /mnt/other-host/audit-heads"))
-def show_head(context: typer.Context, as_json: Json = False) -> None:
-    """Print the newest row and its hash, to be kept elsewhere.
-
-    `nightshift audit verify --since` compares with it.
-    """
-    head = invocation_of(context).store.head()
-    if as_json:
-        print_json({"row": head.row, "hash": head.hash})
-    else:
-        print_line(str(head))
-
-
-@audit_app.command("anchor", epilog=examples("nightshift audit anchor", "nightshift audit anchor --json"))
-def anchor_audit(context: typer.Context, as_json: Json = False) -> None:
-    """Write the newest row and its hash to every place of `audit.anchor`.
-
-    The watch does so by itself. Exit code 1 when a place did not take it.
-    """
-    from assistant.daemon.audit_anchors import anchor_line, write_anchor
-
-    invocation = invocation_of(context)
-    if not invocation.settings.audit.anchor:
-        raise UsageError(
-            'audit.anchor names no place; put [audit] anchor = ["syslog", "file:/PATH"] into config.toml: docs/audit.md'
-        )
-    head, failed = invocation.store.head(), False
-    for place in invocation.settings.audit.anchor:
-        try:
-            write_anchor(invocation.settings, place, anchor_line(invocation.store, head), head.row)
-            error = ""
-        except Unavailable as why:
-            failed, error = True, str(why)
-        if as_json:
-            print_json({"place": place, "row": head.row, "hash": head.hash, "taken": not error, "error": error})
-        else:
-            print_line(f"{place}: {error or head}", colour="red" if error else "green")
-    if failed:
-        raise typer.Exit(Exit.ERROR)
-
-
-@audit_app.command(
-    "verify",
-    epilog=examples(
-        "nightshift audit verify",
-        "nightshift audit verify --since 4711:5f0c…",
-        "nightshift audit verify --json >> /var/log/nightshift-audit.jsonl",
-    ),
-)
-def verify_audit(
-    context: typer.Context,
-    since: Annotated[
-        list[str] | None, typer.Option("--since", metavar="ROW:HASH", help="A head that was kept elsewhere; may be given again.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check that nothing in the store was written past Nightshift.
-
-    That is: no row of the audit and no sealed row of any table was changed, added or removed. Compares with the heads in the
-    `file:` and `ssh:` places of `audit.anchor`, too. Exit code 1 and up to 20 findings when something was. What it promises
-    and what not is in docs/audit.md.
-    """
-    from assistant.store import AuditHead
-
-    invocation = invocation_of(context)
-    store = invocation.store
-    heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
-    if invocation.settings.audit.anchor:
-        from assistant.daemon.audit_anchors import anchored_heads
-
-        try:
-            for place, saved_head in anchored_heads(invocation.settings, store):
-                heads += saved_head
-                notes += [] if saved_head else [f"audit.anchor {place}: no head of this store is kept there yet"]
-        except Unavailable as error:
-            notes.append(str(error))
-    breaks, head = store.broken_rows(since=heads), store.head()
-    if as_json:
-        findings = [{"row": finding.id, "why": finding.why} for finding in breaks]
-        first = findings[0] if findings else None
-        more = {"broken": first, "findings": findings, "compared": len(heads), "notes": notes}
-        print_json({"ok": not breaks, "rows": head.row, "hash": head.hash, **more})
-    else:
-        for note in notes:
-            print_line(f"note: {note}")
-        compared = f", {len(heads)} heads that were kept agree" if heads else ""
-        if not breaks:
-            print_line(f"the audit holds: {head.row} rows{compared}, head {head}")
-        for finding in breaks:
-            print_line(f"the audit is broken at row {finding.id}: {finding.why}")
-    if breaks:
-        raise typer.Exit(Exit.ERROR)

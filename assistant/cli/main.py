@@ -65,7 +65,7 @@ COMMANDS = {
     "learn": CommandEntry(f"{_PACKAGE}.diagnose:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": CommandEntry(f"{_PACKAGE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
     "model": CommandEntry(f"{_PACKAGE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
-    "audit": CommandEntry(f"{_PACKAGE}.changes:audit_app", "Show and verify the record of every decision.", _SYSTEM),
+    "audit": CommandEntry(f"{_PACKAGE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": CommandEntry(f"{_PACKAGE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "notify": CommandEntry(f"{_PACKAGE}.watch:notify_app", "Send a trial message to those who are told.", _SYSTEM),
     "doctor": CommandEntry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),

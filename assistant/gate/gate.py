@@ -324,6 +324,8 @@ class Gate(CallRunner):
     def _go_on(self, call: Call, *, checked_arguments: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
         outcome = self._store.outcome(call.id)
         if outcome is not None:
+            if problem := self._store.outcome_broken(call.id):
+                raise Denied(f"{call.preview or call.tool}: audit said no to its outcome: {problem}; run nightshift audit verify")
             return outcome
         tool = self._find(call.tool)
         if call.status is CallStatus.INTENT:
@@ -462,7 +464,7 @@ class Gate(CallRunner):
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
         with self._store.transaction():
             request = request_of(tool, call.by, reach, approved_by, self._cause_of(tool, call.incident))
-            decision = self._decide(request, reach, call.id)
+            decision = self._decide(request, reach, call.id, store_problem=self._store.changes_broken())
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
             if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:
                 status[Verdict.DENY] = CallStatus.PENDING

@@ -273,6 +273,7 @@ class CallRunner:
         *,
         before: datetime | None = None,
         planned_calls: Sequence[PastCall] = (),
+        store_problem: str | None = None,
     ) -> Decision:
         """Ask the policy that is in force now about a call.
 
@@ -282,6 +283,7 @@ class CallRunner:
             own: Id of the call, which does not count for its own limits.
             before: Changes that were allowed later do not count: they were decided with this call counted.
             planned_calls: Changes that count as made right now, on top of those that were.
+            store_problem: Why nothing may be changed by what the store holds, where that was looked at.
         """
         standing, now = self.in_force.look(), self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
@@ -295,7 +297,7 @@ class CallRunner:
             reach.racks if reach else {},
             standing.problem,
             recent_failures(self._store) if request.targets.users else {},
-            self._store.mark_broken() or "",
+            store_problem or self._store.mark_broken() or "",
         )
         return decide(request, standing.policy, situation)
 

@@ -6,19 +6,29 @@ itself, the digests of the rows that the transaction wrote (`seals`), and a mac 
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from assistant.errors import StoreError, UsageError
+from assistant.errors import StoreError
+from assistant.store.chain import (
+    ACCEPTED,
+    FIRST,
+    MARKED,
+    SEAL,
+    SIGNED,
+    AuditHead,
+    BrokenRow,
+    ChainCheck,
+    broken_rows,
+    call_broken,
+    outcome_broken,
+)
 from assistant.store.connection import Database
 from assistant.store.rows import clean, packed, time_text, unpacked
-from assistant.store.schema import broken_schema
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
@@ -30,11 +40,7 @@ from assistant.store.seals import (
     key_path,
     make_key,
     read_key,
-    row_content,
-    row_digest,
-    sealed_rows,
     sealed_tables,
-    seals_of,
     seals_text,
     touch_all,
     touched_seals,
@@ -42,28 +48,6 @@ from assistant.store.seals import (
 )
 
 __all__ = ["FIRST", "SEAL", "SIGNED", "AuditHead", "AuditRow", "AuditRows", "BrokenRow", "broken_rows", "row_of"]
-
-
-class AuditHead(NamedTuple):
-    """The newest row of the audit: what a person or another machine keeps, to notice a rewritten audit."""
-
-    row: int
-    hash: str
-
-    def __str__(self) -> str:
-        return f"{self.row}:{self.hash}"
-
-    @classmethod
-    def parse(cls, text: str) -> AuditHead:
-        """Return the head that `ROW:HASH` names.
-
-        Raises:
-            UsageError: It is none.
-        """
-        row, _, digest = text.strip().partition(":")
-        if not (row.isascii() and row.isdigit() and len(digest) == 64 and not set(digest) - set("0123456789abcdef")):
-            raise UsageError(f"wanted ROW:HASH as `nightshift audit head` prints it, found {text.strip()[:80]!r}")
-        return cls(int(row), digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +84,7 @@ class AuditRows(Database):
     """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
+    _chain_check: ChainCheck | None = None
 
     def record(
         self,
@@ -142,7 +127,8 @@ class AuditRows(Database):
             why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
             self._append(connection, self._entry("audit.key", why=why), "")
             return self._append(connection, row, seals)
-        self._local.mark_due = getattr(self._local, "mark_due", False) or row["what"] in MARKED
+        if row["what"] in MARKED:
+            self._local.mark_due = row["what"]
         digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
         values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
         values["mac"] = chain_mac(key.secret, number, digest)
@@ -183,7 +169,7 @@ class AuditRows(Database):
             install_triggers(connection, self._local.sealed.values())
             self._local.sealed_mark = mark
         clear_touched(connection)
-        self._local.mark_due = False
+        self._local.mark_due = ""
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         seals = touched_seals(connection, self._tables())
@@ -191,8 +177,9 @@ class AuditRows(Database):
             self._append(connection, self._entry(SEAL), seals_text(seals))
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
-        # a mark that does not hold tells of an older copy, and stays
-        if self._local.mark_due and broken_mark(connection, self.path) is None:
+        due = self._local.mark_due
+        # a mark that does not hold tells of an older copy, and stays until a person accepts it
+        if due == ACCEPTED or (due and broken_mark(connection, self.path) is None):
             row = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
             write_mark(self.path, row["id"], row["hash"])
 
@@ -270,6 +257,11 @@ class AuditRows(Database):
         )
         for row in self.rows(replaced):
             notes.append(f"a new key was made at row {row['id']} ({row['at'][:19]}Z): rows before it hold by the chain alone")
+        for row in self.rows("SELECT id, at, by, why FROM audit WHERE what = ? ORDER BY id DESC LIMIT 3", [ACCEPTED]):
+            at = row["at"][:19]
+            notes.append(
+                f"{row['by']} let the store count as it stood at row {row['id']} ({at}Z), rows before it unchecked: {row['why']}"
+            )
         return notes
 
     def mark_broken(self) -> str | None:
@@ -280,6 +272,44 @@ class AuditRows(Database):
         """
         with self.snapshot() as connection:
             return broken_mark(connection, self.path)
+
+    def changes_broken(self) -> str | None:
+        """Return why nothing may be changed by what this store holds: its mark, its audit or a row from which changes follow.
+
+        Raises:
+            StoreError: The mark or the store's key cannot be read.
+        """
+        self._chain_check = self._chain_check or ChainCheck()
+        with self.snapshot() as connection:
+            key = read_key(key_path(self.path))
+            return broken_mark(connection, self.path) or self._chain_check.problem(connection, key)
+
+    def accept(self, *, why: str, by: str) -> list[BrokenRow]:
+        """Let the store count as it stands: seal all of its rows anew, move its mark, and return what was broken until now.
+
+        Args:
+            why: What a person found when looking at the store and the cluster.
+            by: Who accepts it.
+        """
+        broken = self.broken_rows(most=100)
+        with self.transaction() as connection:
+            # rows that were cut off are missed no longer: the entry tells of them
+            connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(id) FROM audit) WHERE name = 'audit'")
+            touch_all(connection, self._tables().values())
+            self.record(ACCEPTED, by=by, why=why, detail={"broken": [row.why for row in broken]})
+        return broken
+
+    def outcome_broken(self, call: int) -> str | None:
+        """Return why the outcome of a call is not what the audit sealed, None when it is or there is none.
+
+        Raises:
+            StoreError: The mark or the store's key cannot be read.
+        """
+        with self.snapshot() as connection:
+            if not outcome_broken(connection, read_key(key_path(self.path)), call):
+                return None
+        # one from before each audit row named its call
+        return self.changes_broken()
 
     def call_broken(self, call: int, approval: int | None) -> str | None:
         """Return why a call and an approval of it are not what the audit sealed, None when they are.
@@ -302,191 +332,3 @@ def row_of(row: sqlite3.Row) -> AuditRow:
     """Return the row of the audit that a row of the table holds."""
     values = {name: row[name] for name in row.keys()}  # noqa: SIM118
     return AuditRow(**{**values, "at": datetime.fromisoformat(row["at"]), "detail": unpacked(row["detail"])})
-
-
-FIRST = "0" * 64
-"""What the first row gives as the hash before it."""
-SEAL = "seal"
-"""`what` of an audit row that only carries seals."""
-MARKED = frozenset({"call.intent", "approval.answered"})
-"""`what` of the audit rows with which the mark of the store moves: nothing that ran or was answered comes after it."""
-SIGNED = ("at", "by", "what", "incident", "call", "why", "rule", "preview", "outcome", "undo", "detail")
-"""Columns of the audit under its hash, `seals` besides."""
-
-_Sealed = dict[str, dict[str, tuple[str, int]]]
-"""By table and key: the digest that counts, and the audit row that gives it."""
-
-
-class BrokenRow(NamedTuple):
-    """Something that is not as Nightshift wrote it."""
-
-    id: int
-    """The audit row concerned, or the one behind the newest where the schema is."""
-    why: str
-    """Names the row of the table."""
-
-
-def broken_rows(
-    connection: sqlite3.Connection, key: StoreKey | None, *, since: Sequence[AuditHead] = (), most: int = 20
-) -> list[BrokenRow]:
-    """Return what is not as Nightshift wrote it, at most so many; the chain first, then tables, then the schema.
-
-    Args:
-        connection: In a snapshot.
-        key: The store's key; None leaves the macs unchecked.
-        since: Heads that were kept elsewhere.
-        most: Stop after so many.
-    """
-    return list(islice(_broken(connection, key, since), most))
-
-
-def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[BrokenRow]:
-    sealed: _Sealed = {}
-    overwritten: list[BrokenRow] = []
-    try:
-        chain = next(_broken_chain(connection, key, since, sealed, overwritten), None)
-    except (sqlite3.Error, ValueError, TypeError, AttributeError, IndexError) as error:
-        chain = BrokenRow(0, f"the audit cannot be read as it was written: {error}")
-    yield from overwritten
-    if chain is not None:
-        yield chain
-    try:
-        yield from (BrokenRow(0, why) for why in broken_schema(connection))
-    except sqlite3.Error as error:
-        yield BrokenRow(0, f"the schema cannot be read: {error}")
-    if chain is not None:
-        # the seals behind a broken row prove nothing
-        return
-    for table in sealed_tables(connection).values():
-        try:
-            yield from _broken_table(connection, table, sealed.pop(table.name, {}))
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            yield BrokenRow(0, f"table {table.name} holds what Nightshift does not write: {error}")
-    for name, rows in sealed.items():
-        for row_key, row in _standing(rows):
-            yield BrokenRow(row, f"{name} {_key_text(row_key)} was removed with its table; audit row {row} holds its seal")
-
-
-def _broken_chain(
-    connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead], sealed: _Sealed, overwritten: list[BrokenRow]
-) -> Iterator[BrokenRow]:
-    """Yield breaks of the chain, of which only the first counts; collect seals, and rows that were manipulated and written over."""
-    heads: dict[int, list[AuditHead]] = {}
-    for head in since:
-        heads.setdefault(head.row, []).append(head)
-    first = connection.execute("SELECT min(id) FROM audit").fetchone()[0]
-    # row 0 seals what a store is made with; stores from before there were seals begin with row 1
-    previous, expected = FIRST, 0 if first == 0 else 1
-    for row in connection.execute("SELECT * FROM audit ORDER BY id"):
-        number = row["id"]
-        if number != expected:
-            yield BrokenRow(expected, f"row {expected} is missing")
-        if row["previous"] != previous:
-            yield BrokenRow(number, f"row {number} does not follow row {number - 1}: that one was replaced")
-        why = _broken_row(row, key)
-        if why is not None:
-            yield BrokenRow(number, why)
-        for head in heads.get(number, ()):
-            if row["hash"] != head.hash:
-                yield BrokenRow(
-                    number, f"row {number} has the hash {row['hash']}, but {head.hash} was kept: the audit was rewritten"
-                )
-        previous, expected = row["hash"], expected + 1
-        overwritten += _collect(row, sealed)
-    last_written = _last_written(connection)
-    if last_written != expected - 1:
-        yield BrokenRow(expected, f"rows are missing at the end: rows up to {last_written} had been written")
-    last = max(heads, default=0)
-    if last >= expected:
-        why = f"row {last} was kept, and the audit ends with row {expected - 1}: rows were cut off, or the file is an older copy"
-        yield BrokenRow(expected, why)
-
-
-def _broken_row(row: sqlite3.Row, key: StoreKey | None) -> str | None:
-    """Return why an audit row is not as it was written, None when hash and mac fit."""
-    signed = {name: row[name] for name in SIGNED}
-    if row["hash"] != chain_hash(row["previous"], {**signed, "seals": row["seals"]} if row["seals"] else signed):
-        return f"row {row['id']} was changed after it was written"
-    if key is not None and row["id"] >= key.since and row["mac"] != chain_mac(key.secret, row["id"], row["hash"]):
-        return f"row {row['id']} was not written with the store's key: somebody added or rewrote it"
-    return None
-
-
-def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[BrokenRow]:
-    """Add the seals of an audit row, and yield rows that were not what the seal before says when Nightshift wrote over them."""
-    for table, rows in seals_of(row["seals"]).items():
-        own = sealed.setdefault(table, {})
-        for row_key, seal in rows.items():
-            before, at = own.get(row_key, ("", 0))
-            if seal.before != before:
-                change = f"changed past Nightshift after row {at}" if before else "added or brought back past Nightshift"
-                yield BrokenRow(row["id"], f"{table} {_key_text(row_key)} was {change}, before row {row['id']} wrote over it")
-            own[row_key] = (seal.after, row["id"])
-
-
-def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int, approval: int | None) -> str | None:
-    """Return why a call, its decisions and an approval of it are not what the audit sealed, None when they are.
-
-    Only audit rows that the store's key vouches for count, and none may be missing from the call's first one to the newest, so
-    that writing the database alone neither makes an approval nor lets a call run a second time.
-
-    Args:
-        connection: In a snapshot.
-        key: The store's key; without it nothing is vouched for.
-        call: The call.
-        approval: The approval that is to count; None for a call that a person allowed on the spot.
-    """
-    first = connection.execute("SELECT min(id) FROM audit WHERE call = ?", [call]).fetchone()[0]
-    if first is None or key is None:
-        return "the audit has no row about it" if key is not None else "the store's key is gone, so that nothing vouches for it"
-    sealed: _Sealed = {}
-    previous, expected = "", max(first, key.since)
-    for row in connection.execute("SELECT * FROM audit WHERE id >= ? ORDER BY id", [expected]):
-        if row["id"] != expected or (previous and row["previous"] != previous):
-            return f"audit row {expected} is missing, or was replaced with the rows before it"
-        why = _broken_row(row, key)
-        overwritten = [] if why is not None else list(_collect(row, sealed))
-        if why is not None or (row["call"] == call and overwritten):
-            return f"audit {why}" if why is not None else overwritten[0].why
-        previous, expected = row["hash"], expected + 1
-    if _last_written(connection) != expected - 1:
-        return f"audit rows behind row {expected - 1} are missing"
-    tables = sealed_tables(connection)
-    decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
-    sealed_rows = [("calls", call), *(("decisions", row[0]) for row in decisions)]
-    sealed_rows += [("approvals", approval)] if approval is not None else []
-    for name, number in sealed_rows:
-        row_key = f"[{number}]"
-        digest = row_digest(tables[name], row_key, row_content(connection, tables[name], row_key))
-        if sealed.get(name, {}).get(row_key, ("", 0))[0] != digest:
-            return f"{name} {number} is not what the audit sealed"
-    if sealed.get("outcomes", {}).get(f"[{call}]", ("", 0))[0]:
-        return f"the outcome of call {call} was removed"
-    return None
-
-
-def _last_written(connection: sqlite3.Connection) -> int:
-    return connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
-
-
-def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[BrokenRow]:
-    for row_key, digest in sealed_rows(connection, table):
-        expected, row = seals.pop(row_key, ("", 0))
-        if not expected:
-            yield BrokenRow(
-                0,
-                f"{table.name} {_key_text(row_key)} was added past Nightshift: no row of the audit knows it, or one seals its end",
-            )
-        elif expected != digest:
-            yield BrokenRow(row, f"{table.name} {_key_text(row_key)} was changed after row {row} of the audit had sealed it")
-    for row_key, row in _standing(seals):
-        yield BrokenRow(row, f"{table.name} {_key_text(row_key)} was removed; row {row} of the audit holds its seal")
-
-
-def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield key and audit row of the rows that must be there: what Nightshift itself deleted is sealed as no row."""
-    return ((row_key, row) for row_key, (digest, row) in seals.items() if digest)
-
-
-def _key_text(row_key: str) -> str:
-    return ", ".join(str(value) for value in json.loads(row_key))

@@ -48,6 +48,7 @@ __all__ = [
     "seals_of",
     "seals_text",
     "touch_all",
+    "touched_before",
     "touched_seals",
     "write_mark",
 ]
@@ -163,8 +164,8 @@ def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
     if row is not None and tuple(row) == mark:
         return None
     return (
-        f"{path} holds row {mark[0]}, which this store has not: an older copy or another file took its place. "
-        f"Where that was meant, move {path} away, and look at the cluster: what was changed since that copy is not in it"
+        f"{path} holds row {mark[0]}, which this store has not: an older copy or another file took its place. Where that was meant,"
+        " look at the cluster, since what was changed after that copy is not in it; then: nightshift audit accept"
     )
 
 
@@ -280,6 +281,14 @@ def touch_all(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> 
 def _keys_sql(table: SealedTable) -> str:
     condition = f" WHERE NOT ({UNSEALED_ROWS[table.name]})" if table.name in UNSEALED_ROWS else ""
     return f"SELECT {table.key_sql()} AS key FROM main.{_quoted(table.name)}{condition}"
+
+
+def touched_before(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """Return by table and key what the rows that this transaction has touched held before; empty for one that was not there."""
+    before: dict[str, dict[str, str]] = {}
+    for name, key, content in connection.execute(f"SELECT name, key, before FROM temp.{_TOUCHED} ORDER BY rowid"):
+        before.setdefault(name, {}).setdefault(key, content)
+    return before
 
 
 def touched_seals(connection: sqlite3.Connection, tables: Mapping[str, SealedTable]) -> Seals:

@@ -12,8 +12,10 @@ import pytest
 
 from assistant.errors import Denied, Parked, StoreError
 from assistant.policy import Mode, Policy
-from assistant.records import Verdict
-from assistant.store.seals import mark_path, read_mark
+from assistant.records import Event, EventKind, Verdict
+from assistant.store.chain import ACCEPTED
+from assistant.store.seals import key_path, mark_path, read_mark
+from assistant.store.standing_decisions import open_breaker, reset_breaker
 from tests.adversary.test_audit import GUARDS, world_on
 from tests.unit.gate_world import World
 
@@ -77,6 +79,83 @@ def put_back_rows(path: Path, older: Path, call: int) -> None:
     connection.close()
 
 
+FORGERIES = {
+    "an outcome of a call that waits": "INSERT INTO outcomes SELECT 2, ok, value, error, at FROM outcomes WHERE call = 1",
+    "another outcome": "UPDATE outcomes SET ok = 0, error = 'broken' WHERE call = 1",
+    "no changes today": "DELETE FROM outcomes; DELETE FROM decisions WHERE call = 1; DELETE FROM calls WHERE id = 1",
+    "a change long ago": "UPDATE decisions SET at = '2020-01-01T00:00:00.000000+00:00' WHERE call = 1",
+    "a breaker that is closed": "DELETE FROM properties WHERE name LIKE '%breaker%'",
+    "no restart counted": "DELETE FROM attempts",
+    "another answer": "UPDATE approvals SET by = 'cli:root' WHERE id = 1",
+}
+"""What is written past Nightshift into a store whose call 1 has run, whose call 2 waits, and whose breaker was opened and reset."""
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
+def test_nothing_more_is_changed_by_a_store_that_others_have_written(tmp_path: Path, forgery: str) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+    assert world.gate().call("cordon_node", {"node": "n1", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
+    world.store.open_incident(Event(EventKind.JOB_ENDED, "7", None, world.clock.now()))
+    world.store.add_attempt("ecc_error@n1", incident=1, step=10)
+    open_breaker(world.store, why="too many", by="watch")
+    reset_breaker(world.store, why="looked at it", by="cli:alice")
+    call = parked(world)
+    world.store.close()
+    written = sqlite3.connect(path)
+    changed = written.total_changes
+    written.executescript("PRAGMA foreign_keys = OFF; " + forgery)
+    assert written.total_changes > changed
+    written.commit()
+    written.close()
+    world = world_on(path)
+    with pytest.raises(Denied, match="audit"):
+        world.gate(PROPOSE).go_on(call)
+    with pytest.raises(Denied, match="past Nightshift"):
+        world.gate().call("cordon_node", {"node": "n4", "reason": "ecc"}, why="it broke", by="playbook:ecc")
+    assert (world.reason("n2"), world.reason("n4")) == ("", "")
+    assert world.store.accept(why="looked at it", by="cli:alice") != []
+    assert world.store.verify() is None
+    assert world.gate().call("cordon_node", {"node": "n3", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
+    world.store.close()
+
+
+def test_rows_that_were_cut_off_are_missed_until_they_are_accepted_and_stand_in_its_entry(tmp_path: Path) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+    parked(world)
+    world.store.close()
+    written = sqlite3.connect(path)
+    for guard in GUARDS:
+        written.execute(f"DROP TRIGGER {guard}")
+    written.execute("DELETE FROM audit WHERE id > 3")
+    written.commit()
+    written.close()
+    world = world_on(path)
+    assert world.store.changes_broken() is not None
+    world.store.accept(why="a person looked", by="cli:alice")
+    (entry,) = [row for row in world.store.audit() if row.what == ACCEPTED]
+    assert any("missing" in why for why in entry.detail["broken"])
+    assert world.store.changes_broken() is None
+    world.store.close()
+
+
+def test_who_has_not_the_key_accepts_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "nightshift.db"
+    call, older = ran_then_undone(path)
+    put_back_rows(path, older, call)
+    key = key_path(path).rename(tmp_path / "key")
+    world = world_on(path)
+    world.store.accept(why="it was me", by="cli:alice")
+    world.store.close()
+    key.replace(key_path(path))
+    world = world_on(path)
+    assert world.store.changes_broken() is not None
+    with pytest.raises(Denied):
+        world.gate(PROPOSE).go_on(call)
+    world.store.close()
+
+
 @pytest.mark.parametrize("put_back", [put_back_file, put_back_file_and_grow, put_back_rows])
 def test_what_ran_runs_no_second_time_from_an_older_copy(tmp_path: Path, put_back: Callable[[Path, Path, int], None]) -> None:
     path = tmp_path / "nightshift.db"
@@ -107,10 +186,11 @@ def test_no_new_change_is_made_on_an_older_copy_until_a_person_says_that_it_was_
     call, older = ran_then_undone(path)
     put_back_file(path, older, call)
     world = world_on(path)
-    with pytest.raises(Denied, match=r"move .*nightshift\.db\.head away"):
+    with pytest.raises(Denied, match=r"nightshift audit accept"):
         world.gate().call("cordon_node", {"node": "n4", "reason": "ecc"}, why="it broke", by="playbook:ecc")
     assert world.reason("n4") == ""
-    mark_path(path).rename(tmp_path / "moved")
+    assert [row.why for row in world.store.accept(why="looked at the cluster", by="cli:alice")][-1].startswith(str(mark_path(path)))
+    assert any("cli:alice let the store count" in note for note in world.store.audit_notes())
     assert world.gate().call("cordon_node", {"node": "n3", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
     assert world.store.verify() is None
     world.store.close()
