@@ -21,6 +21,7 @@ NOBODY = 65534
 """The kernel's overflow uid: it owns nothing and is in no group."""
 # glibc's setgroups changes all threads; the system call only the one that makes it
 _SETGROUPS = {"x86_64": 116, "aarch64": 159, "ppc64le": 81, "s390x": 206, "riscv64": 159}
+_LOGIN, _NO_LOGIN = Path("/proc/self/loginuid"), 4294967295
 _MOST_DIGITS = 10
 """Of the number of an account."""
 _ACCESS_LISTS = ("system.posix_acl_access", "system.nfs4_acl")
@@ -134,6 +135,19 @@ def name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return f"uid {uid}"
+
+
+def own_name() -> str:
+    """Return who runs this process as the kernel knows it: the account that logged in, behind sudo and su too, else its own.
+
+    Variables of the environment are no proof of anything. Linux's login uid is kept from the login on and passed to every child;
+    services and containers have none.
+    """
+    try:
+        login = int(_LOGIN.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        login = _NO_LOGIN
+    return name_of(login if login != _NO_LOGIN else os.getuid())
 
 
 def both_names(user: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assistant.records import JobSpec
+from assistant.redact import MASK, redact
 
 __all__ = [
     "IDLE_PARTNERS",
@@ -50,9 +51,55 @@ class RenderedChange:
 
     @property
     def text(self) -> str:
-        """The commands as a person would type them, and the note behind ` # `, on one line."""
-        note = single_line(self.note)
-        return "; ".join(self.commands) + (f"  # {note}" if note and self.commands else note)
+        """The commands as a person would type them, and the note note_text ` # `, on one line; secrets are hidden.
+
+        A word that its user chose, a job's name above all, hides itself at most: redaction of the line changes no other word.
+        """
+        note = redact(single_line(self.note))
+        commands = [shown_words(command) for command in self.commands]
+        note_text = f"  # {note}" if note and commands else note
+        line = _line(commands, note_text)
+        while hidden := _hidden(line):
+            masked = [
+                (words, number, f"{key.group()}'{MASK}'")
+                for words in commands
+                for number, word in enumerate(words)
+                if (key := KEY.match(word)) and MASK not in word
+            ]
+            tries = [(_hidden(_line(_with(commands, *change), note_text)), position) for position, change in enumerate(masked)]
+            best, position = min(tries, default=(hidden, 0))
+            if best >= hidden:
+                break
+            words, number, word = masked[position]
+            words[number] = word
+            line = _line(commands, note_text)
+        return line
+
+
+_WORD = re.compile(r"(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|\"[^\"]*\"|\\.|[^\s'\"\\])+")
+"""One word of a command that `command_line` has put together."""
+
+
+def shown_words(command: str) -> list[str]:
+    """Return the words of a command without secrets: each of our options by itself, what follows a script's digest as one text."""
+    words = _WORD.findall(command)
+    script = next((number for number, word in enumerate(words) if word.startswith(("SCRIPT[", "'SCRIPT["))), len(words) - 1)
+    own, free = words[: script + 1], words[script + 1 :]
+    return [*(redact(word) for word in own), *([redact(" ".join(free))] if free else [])]
+
+
+def _line(commands: Sequence[Sequence[str]], note_text: str) -> str:
+    return "; ".join(" ".join(words) for words in commands) + note_text
+
+
+def _with(commands: Sequence[Sequence[str]], changed: Sequence[str], number: int, word: str) -> list[list[str]]:
+    return [[*words[:number], word, *words[number + 1 :]] if words is changed else list(words) for words in commands]
+
+
+def _hidden(line: str) -> int:
+    """Return how many characters of a line redaction would take away."""
+    redacted = redact(line)
+    return 0 if redacted == line else max(1, len(line.replace(MASK, "")) - len(redacted.replace(MASK, "")))
 
 
 def single_line(text: str) -> str:

@@ -5,7 +5,7 @@ module is imported only when its command is called), `output` (what is printed, 
 before a change). Every other module is a command or a few of one subject:
 
 - to work incidents: `watch` (also status, recover and resume), `incidents`, `diagnose` (also learn and logs), `ask` (also explain
-  and chat), `changes` (approvals, undo, stops, audit)
+  and chat), `changes` (approvals, undo, stops), `audit`
 - about the cluster: `jobs`, `nodes`, `checkpoints`, `node_self_check` (what a node asks about itself), `report` (on the terminal:
   `report_text`; its options and sources: `report_request`), `memory` (how a run fits into its GPUs)
 - about Nightshift: `config`, `doctor`, `model`, `playbooks`, `rules`; what measures is in `measure/`

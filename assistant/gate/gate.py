@@ -322,10 +322,9 @@ class Gate(CallRunner):
         return self._store.write_call(call, kind=undo.kind, undoes=call_id), checked
 
     def _go_on(self, call: Call, *, checked_arguments: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
-        outcome = self._store.outcome(call.id)
-        if outcome is not None:
+        if (outcome := self._store.outcome(call.id)) is not None:
             if problem := self._store.outcome_broken(call.id):
-                raise Denied(f"{call.preview or call.tool}: audit said no to its outcome: {problem}; run nightshift audit verify")
+                raise Denied(f"{call.preview or call.tool}: audit said no to its outcome: {problem}")
             return outcome
         tool = self._find(call.tool)
         if call.status is CallStatus.INTENT:

@@ -8,7 +8,6 @@ once: then one more action is a guess.
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import logging
 import os
 import stat
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.accounts import own_name
 from assistant.errors import NightshiftError, UsageError
 from assistant.policy import Breaker, Policy
 from assistant.store import Store
@@ -131,7 +131,7 @@ def set_kill_switch(store: Store, policy: Policy, *, by: str, why: str = "", wat
         _audit(store, "kill_switch.set", by, why or "set by hand", [path])
         return path
     raise NightshiftError(
-        f"no kill switch could be set by {_account()}: {'; '.join(failures)}. "
+        f"no kill switch could be set by {own_name()}: {'; '.join(failures)}. "
         "Run it as the account that runs the watch, or as root: sudo nightshift stop"
     )
 
@@ -180,13 +180,6 @@ def _audit(store: Store, event: str, by: str, why: str, paths: Sequence[Path]) -
         store.record(event, by=by, why=why, detail={"files": [str(path) for path in paths]})
     except NightshiftError as error:
         logger.error("%s by %s was not written to the audit: %s", event, by, error)
-
-
-def _account() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
 
 
 BY = "breaker"

@@ -33,6 +33,8 @@ from assistant.records import Job, Node
 
 __all__ = ["Breaker", "ChangeLimits", "KindTerms", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
+_FIRST_YEAR, _LAST_YEAR = 1969, 9999
+"""Between them a time can be written in every zone."""
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
 _SERVICE_PATTERN = re.compile(r"(?P<host>(?:[A-Za-z0-9_*-]{1,63}\.){0,126}[A-Za-z0-9_*-]{1,63})(?::(?P<port>[1-9][0-9]{0,4}))?")
@@ -211,6 +213,8 @@ class Window:
         for at in (self.start, self.end):
             if at is not None and at.tzinfo is None:
                 raise ValueError(f"window {self.name!r}: write the time with its offset, as 2026-12-24T08:00:00Z")
+            if at is not None and not _FIRST_YEAR < at.year < _LAST_YEAR:
+                raise ValueError(f"window {self.name!r}: wanted a year from 1970 to 9998, found {at.year}")
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise ValueError(f"window {self.name!r} ends before it starts")
         unknown = [day for day in self.days if day not in _DAYS]

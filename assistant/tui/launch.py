@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -91,9 +90,10 @@ def run(
 
 def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True, configured: bool = True) -> ChatApp:
     """Return the chat, not yet running; see `run`."""
+    from assistant.accounts import own_name
     from assistant.engine.ownership import owner_name
 
-    by = f"chat:{getpass.getuser()}"
+    by = f"chat:{own_name()}"
     starts, clock = FromSettings(settings, model=model, configured=configured), SystemClock()
     gap = longest_gap(settings.watch.poll_s)
     talks = Talks(settings.state_folder / "conversations")

@@ -128,7 +128,8 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("report failures", "report reliability", "report job", "report cost", "report cluster"), NAMES),
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
-    **dict.fromkeys(("audit head", "audit anchor", "audit verify", "bench agent", "bench calibration", "bench speed"), NUMBERS),
+    **dict.fromkeys("audit head|audit anchor|audit verify|audit accept".split("|"), NUMBERS),
+    **dict.fromkeys("bench agent|bench calibration|bench speed".split("|"), NUMBERS),
     **dict.fromkeys(
         "playbooks list|playbooks show|playbooks try|config show|config check|config policy|doctor|notify".split("|"), OURS
     ),

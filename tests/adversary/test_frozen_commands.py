@@ -386,3 +386,55 @@ def test_a_restart_waits_while_another_nightshift_holds_the_job_and_costs_no_oth
     outcome = scene.gate().go_on(call)
     assert not outcome.ok
     assert recorder.job(job) == held, "what another store holds is neither released nor ended"
+
+
+HIDING_NAMES = [
+    "x password=",
+    "x passphrase=",
+    'secret="',
+    "secret='",
+    "--password",
+    "-p",
+    "curl -u",
+    "AWS_SECRET_ACCESS_KEY=",
+    "Cookie:",
+    "Authorization: Bearer",
+    "mysql -p",
+    "token: |",
+    "{'api_key':",
+    "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "ghp_",
+    "https://me:",
+    "seed phrase:",
+    "IDENTIFIED BY",
+    "sshpass -p",
+    "set-cookie: a",
+    "redis://:",
+    '"password": "',
+]
+"""Names of jobs that a redaction of the line would take as the beginning of a secret."""
+
+
+@pytest.mark.parametrize("kind", ["simulated", "local"])
+def test_a_name_hides_no_other_word_of_the_command(tmp_path: Path, kind: str) -> None:
+    for number, name in enumerate(HIDING_NAMES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        scene = scene_of(kind, folder, name=name)
+        with pytest.raises(Parked) as parked:
+            scene.gate().call("resubmit_job", {"job": scene.jobs["failed"]}, why="it failed", by=BY)
+        shown = scene.store.call(scene.store.approval(parked.value.approval).call).preview
+        words = ("--nodes=", f"--chdir={folder}", "--uid=", "--comment=", "--hold", "--export-file=", "SCRIPT[sha256:", "release")
+        assert [word for word in words if word not in shown] == [], name
+        scene.store.close()
+
+
+def test_secrets_in_a_command_are_hidden_word_by_word_and_among_the_arguments_of_a_script() -> None:
+    command = (
+        "sbatch --job-name='my run' --comment='token=hunter2hunter2' --nodes=2 'SCRIPT[sha256:00]' --password hunter3hunter3 --lr 3"
+    )
+    shown = RenderedChange((command, "scontrol release 7"), "llm of ada").text
+    assert "hunter" not in shown
+    assert [
+        word for word in ("--nodes=2", "SCRIPT[sha256:00]", "--lr 3", "scontrol release 7", "llm of ada") if word not in shown
+    ] == []

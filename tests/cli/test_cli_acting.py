@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import pwd
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -95,6 +97,50 @@ def test_an_approved_cordon_is_made_at_once_and_can_be_undone(cli: Run, schedule
     assert states(scheduler)["node02"] is NodeState.DRAINED
     said = cli("undo", 1, "--yes")
     assert said.code == Exit.DONE
+    assert states(scheduler)["node02"] is NodeState.IDLE
+
+
+def test_an_empty_digest_is_no_answer(cli: Run, scheduler: LocalScheduler) -> None:
+    cli("nodes", "cordon", "node02")
+    for command in ("approve", "deny"):
+        assert cli(command, 1, "--digest", "").code == Exit.USAGE
+    assert states(scheduler)["node02"] is NodeState.IDLE
+    assert cli("approvals", "--json").objects[0]["verdict"] is None
+
+
+def test_who_answers_is_the_account_and_no_variable(cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+        monkeypatch.setenv(name, "alice")
+    cli("nodes", "cordon", "node02")
+    cli("deny", 1)
+    answers = [row["by"] for row in cli("audit", "show", "--json").objects if row["what"] == "approval.answered"]
+    assert answers == [f"cli:{pwd.getpwuid(os.getuid()).pw_name}"]
+    login = tmp_path / "loginuid"
+    login.write_text("65534")
+    monkeypatch.setattr("assistant.accounts._LOGIN", login)
+    cli("nodes", "cordon", "node03")
+    cli("deny", 2)
+    answers = [row["by"] for row in cli("audit", "show", "--json").objects if row["what"] == "approval.answered"]
+    assert answers[-1] == f"cli:{pwd.getpwuid(65534).pw_name}"
+
+
+def test_a_store_that_others_have_written_is_accepted_with_a_reason_only(cli: Run, scheduler: LocalScheduler, store: Store) -> None:
+    assert "nothing to accept" in cli("audit", "accept", "--why", "looked").out
+    cli("nodes", "cordon", "node02", "--yes")
+    written = sqlite3.connect(store.path)
+    written.execute("UPDATE decisions SET by = 'cli:mallory'")
+    written.commit()
+    written.close()
+    said = cli("nodes", "uncordon", "node02", "--yes")
+    assert said.code == Exit.REFUSED
+    assert "past Nightshift" in said.err + said.out
+    assert states(scheduler)["node02"] is NodeState.DRAINED
+    assert cli("audit", "accept", "--why", " ", "--yes").code == Exit.USAGE
+    assert cli("audit", "accept", "--why", "looked", "--json").code == Exit.USAGE
+    assert cli("audit", "accept", "--why", "looked at it", "--yes").code == Exit.DONE
+    assert cli("audit", "verify").code == Exit.DONE
+    assert "looked at it" in cli("audit", "verify").out
+    assert cli("nodes", "uncordon", "node02", "--yes").code == Exit.DONE
     assert states(scheduler)["node02"] is NodeState.IDLE
 
 

@@ -123,6 +123,10 @@ def test_a_site_without_extends_replaces_the_policy_as_a_whole(tmp_path: Path) -
         ('[[window]]\nname = "a"\ndays = ["tue"]\nopens = "25:00"', "'25:00' is no time of day"),
         ('[[window]]\nname = "a"\nstart = 2026-01-01T00:00:00\nend = 2026-01-02T00:00:00', "write the time with its offset"),
         ('[[window]]\nname = "a"\nstart = 2026-01-02T00:00:00Z\nend = 2026-01-01T00:00:00Z', "ends before it starts"),
+        (
+            '[[window]]\nname = "a"\nstart = 0001-01-01T00:00:00+23:59\nend = 9999-12-31T23:59:59-23:59',
+            "wanted a year from 1970 to 9998, found 1",
+        ),
         ('[[protected]]\nwhy = "x"\nnodes = ["gpu[1-"]', "a bracket is not closed"),
         ('[[protected]]\nnodes = ["a"]', "key 'why' is missing"),
     ],
