@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.evidence.memory_requests import HOST_LIMIT, memory_request, next_amount, passed_limit, request_words
+from assistant.engine.evidence.memory_requests import (
+    HOST_LIMIT,
+    is_of_host_alone,
+    memory_request,
+    next_amount,
+    passed_limit,
+    request_words,
+)
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_history import peak_memory
 
@@ -114,3 +121,26 @@ def test_only_a_limit_of_the_host_is_meant(line: str, is_host: bool) -> None:
 )
 def test_the_peak_is_the_largest_of_all_steps(table: str, size: int | None) -> None:
     assert peak_memory(table) == size
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_of_host"),
+    [
+        (["Out of memory: Killed process 245 (python3) total-vm:17220kB, anon-rss:9120kB"], True),
+        (["[31.5] oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,global_oom,task=python3,pid=245"], True),
+        (["Out of memory: Kill process 245 (python3) score 901 or sacrifice child"], True),
+        (["Memory cgroup out of memory: Killed process 245 (python3) total-vm:17220kB"], False),
+        (
+            ["oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/slurm/job_7", "Out of memory: Killed process 245 (python3)"],
+            False,
+        ),
+        (["slurmstepd: error: Detected 1 oom_kill event in StepId=9.0. Some of the step tasks have been OOM Killed."], False),
+        (
+            ["Out of memory: Killed process 9 (x)", "slurmstepd: error: Job 812 exceeded memory limit (43 > 41), being killed"],
+            False,
+        ),
+        (["step 7 done"], False),
+    ],
+)
+def test_memory_of_a_whole_host_is_no_limit_of_a_job(lines: list[str], is_of_host: bool) -> None:
+    assert is_of_host_alone(lines) is is_of_host

@@ -25,6 +25,11 @@ HOST_LIMIT = re.compile(
     r"|: Out [Oo]f [Mm]emory\b|\bOUT_OF_MEMORY\b|OutOfMemory\b.{0,40}\bstate\b",
 )
 """Lines of Slurm and the kernel about a job's limit of host memory; those about a GPU's memory read otherwise."""
+_WHOLE_HOST = re.compile(r"(?<!cgroup )\b[Oo]ut of memory: Kill(?:ed)? process|CONSTRAINT_NONE|global_oom")
+_JOB_LIMIT = re.compile(
+    r"[Mm]emory cgroup out of memory|CONSTRAINT_MEMCG|[Ee]xceeded (?:job )?memory limit|oom[-_]kill event|Some of the step tasks"
+)
+"""Lines about a limit, beside those about a host as a whole, whose own process the kernel ended."""
 OF_A_GPU = re.compile(r"CUDA|HIP|\bGPU\b|device memory|torch\.OutOfMemoryError|RESOURCE_EXHAUSTED")
 _PASSED = re.compile(r"exceeded memory limit \((\d{2,18}) > (\d{2,18})\)")
 _OPTION = re.compile(r"(?:^|\s)(--mem(?:-per-cpu|-per-gpu)?)[= ]\s*(\d{1,12})(?:\.\d{1,6})?([KMGT]?)B?(?=\s|$)", re.IGNORECASE)
@@ -108,6 +113,12 @@ def request_words(job: Job, texts: Sequence[str], peak_mib: float | None) -> str
     return f"It had asked for {request.option}={request.words}{peak_words}: try {option}{task_words}. {unsure}"
 
 
+def is_of_host_alone(texts: Sequence[str]) -> bool:
+    """Tell whether lines show that the whole host's memory was used up, and none that a limit of the job was met. Pure."""
+    heads = [text[:MOST_CHARACTERS] for text in texts]
+    return any(map(_WHOLE_HOST.search, heads)) and not any(map(_JOB_LIMIT.search, heads))
+
+
 def with_memory_request(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return memory of a host that ran out with the amount to ask for next; as it is where a GPU's did, or a stranger took it."""
     texts = [cited.text for cited in diagnosis.root_cause]
@@ -116,6 +127,8 @@ def with_memory_request(engine: EnginePort, diagnosis: Diagnosis, job: Job | Non
     if diagnosis.reason != "out_of_memory_error" or job is None or not is_host or is_gpu:
         return diagnosis
     if diagnosis.action is not Action.FIX_AND_RESUBMIT or not job.state.ended:
+        return diagnosis
+    if is_of_host_alone(texts):
         return diagnosis
     words = request_words(job, texts, _peak_mib(engine, job))
     return replace(diagnosis, advice=f"{words} {diagnosis.advice}") if words else diagnosis
