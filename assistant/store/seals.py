@@ -187,7 +187,7 @@ UNSEALED_COLUMNS: Mapping[str, frozenset[str]] = {
     "leaders": frozenset({"until"}),
 }
 """Leases, and whose they are, taken, renewed and given back several times a minute."""
-UNSEALED_ROWS: Mapping[str, str] = {"properties": "name LIKE 'sight:%'"}
+UNSEALED_ROWS: Mapping[str, str] = {"properties": "name GLOB 'sight:*'"}
 """Remarks of the watch, replaced by every pass."""
 
 _TOUCHED = "nightshift_touched"

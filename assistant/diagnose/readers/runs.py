@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -120,15 +121,20 @@ def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
     """
     keyed = []
     for number, text in lines:
-        key = _row_form(text) or _HASH.sub("", _EXPONENT.sub("", text[:READ_LENGTH])).translate(_NO_COUNTS)[:KEY_LENGTH]
+        key = _key(text[:READ_LENGTH])
         if len(key) >= SHORTEST_KEY:
             keyed.append(Keyed(number, key, text))
     return keyed
 
 
-def _row_form(text: str) -> str:
+# lines are looked at again for each place that they stand behind
+@lru_cache(maxsize=1 << 14)
+def _key(head: str) -> str:
+    return _row_form(head) or _HASH.sub("", _EXPONENT.sub("", head)).translate(_NO_COUNTS)[:KEY_LENGTH]
+
+
+def _row_form(row: str) -> str:
     """Return the form of a row that begins with a whole number and holds a fraction; empty of any other line."""
-    row = text[:READ_LENGTH]
     if not row.lstrip(" |\t")[:1].isdigit() or not _ROW.match(row) or not _FRACTION.search(row):
         return ""
     return f"row of {len(_BETWEEN_COLUMNS.split(row.strip(' |,;')))} numbers"
