@@ -17,6 +17,15 @@ from assistant.logs.lines import LONGEST_UNCUT, clean, cut_line
 from assistant.redact import redact
 
 DIAGNOSED_BYTES = 1 << 20
+BLOCKS = {
+    "tracebacks, each another": (
+        'Traceback (most recent call last):\n  File "/a/b{0}.py", line {0}, in f{0}\n    raise ValueError("x{0}")\nValueError: x{0}\n'
+    ),
+    "errors, each another": "ERROR worker {0}: CUDA error {0}: an illegal memory access was encountered at /a/b{0}.cu:{0}\n",
+    "exits, each another": "srun: error: node{0}: task {0}: Exited with exit code 1\n",
+    "kernel lines, each another": "[{0}.5] NVRM: Xid (PCI:0000:{0}:00): 79, pid={0}, GPU has fallen off the bus.\n",
+}
+"""Blocks of lines that look like failures, numbered: thousands of places to be weighed."""
 LIMIT = 3.0
 ROUNDS = 6
 FAMILIES = {
@@ -112,8 +121,11 @@ def _matching(log: Path | None) -> float:
     knowledge = Knowledge.load()
     worst = base = 0.0
     with TemporaryDirectory() as folder:
-        for name, piece in {"": "", **FAMILIES}.items():
-            if name:
+        for name, piece in {"": "", **FAMILIES, **dict.fromkeys(BLOCKS, "")}.items():
+            if name in BLOCKS:
+                count = DIAGNOSED_BYTES // len(BLOCKS[name].format(0).encode())
+                text = "".join(BLOCKS[name].format(number) for number in range(count))
+            elif name:
                 line = ((piece * (LONGEST_UNCUT // len(piece) + 1))[:LONGEST_UNCUT]).rstrip("\n") + "\n"
                 text = line * (DIAGNOSED_BYTES // len(line.encode()))
             else:

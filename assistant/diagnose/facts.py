@@ -232,6 +232,9 @@ _JOB_ID = re.compile(
 _NUMBER = attrgetter("number")
 
 
+MOST_AHEAD, LEAST_AHEAD, MOST_LOOKS = 400, 40, 100_000
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the files of a case say, parsed."""
@@ -284,6 +287,11 @@ class Facts:
         """Tell whether a line is of an earlier attempt in the same log."""
         leg = self.progress.leg
         return line < leg and (self.combined is None or self.combined.comparable(line, leg))
+
+    @property
+    def look_ahead(self) -> int:
+        """How many lines behind a place are looked at: fewer where a log holds hundreds of tracebacks, so that it costs no more."""
+        return min(MOST_AHEAD, max(LEAST_AHEAD, MOST_LOOKS // max(1, len(self.episodes))))
 
     def between(self, first: int, last: int) -> list[Line]:
         """Return the kept lines of the job log between two numbers, both included."""

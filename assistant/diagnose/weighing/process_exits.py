@@ -66,10 +66,10 @@ def left_to_shell(finding: Finding, facts: Facts) -> bool:
         return False
     if episode is None and _TOOL.match(finding.text) is None:
         return _before_all_else(finding, facts)
-    after = [entry for entry in facts.between(last + 1, last + LOOK_AHEAD) if entry.text.strip()]
+    after = [entry for entry in facts.between(last + 1, last + facts.look_ahead) if entry.text.strip()]
     if episode is not None and not (after and (_TOOL.match(after[0].text) or _TRACED.match(after[0].text))):
         return False
-    opening = facts.between(max(1, facts.progress.leg), min(first - 1, facts.progress.leg + LOOK_AHEAD))
+    opening = facts.between(max(1, facts.progress.leg), min(first - 1, facts.progress.leg + facts.look_ahead))
     inside = {number for earlier in facts.episodes if earlier.last < first for number in earlier.lines}
     before = [entry for entry in opening if entry.text.strip() and entry.number not in inside]
     if len(before) > FIRST_LINES:

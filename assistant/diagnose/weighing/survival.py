@@ -145,8 +145,8 @@ def _only_others_speak(finding: Finding, facts: Facts) -> bool:
     """Tell whether after a person ended the main process only its children speak, with what they had not yet printed."""
     if finding.episode is None:
         return False
-    after = facts.between(finding.episode.last + 1, finding.episode.last + LOOK_AHEAD)
-    ends = facts.lines_total <= finding.episode.last + LOOK_AHEAD
+    after = facts.between(finding.episode.last + 1, finding.episode.last + facts.look_ahead)
+    ends = facts.lines_total <= finding.episode.last + facts.look_ahead
     return ends and all(facts.streams.body(entry.text).stream != finding.stream for entry in after)
 
 
@@ -200,7 +200,7 @@ def _no_last_word(line: Line, facts: Facts) -> bool:
     if level_of(line.text) or stamp(line.text) is not None:
         return True
     stream = facts.streams.body(line.text).stream
-    lines_after = facts.between(line.number + 1, line.number + LOOK_AHEAD)
+    lines_after = facts.between(line.number + 1, line.number + facts.look_ahead)
     return any(_ordinary(entry.text) and facts.streams.body(entry.text).stream == stream for entry in lines_after)
 
 
@@ -220,7 +220,7 @@ def _went_on(finding: Finding, facts: Facts) -> float:
     if finding.episode is None and not finding.orphan:
         needed, factor = 2 * needed, 0.3
     ordinary, start = 0, finding.episode.last if finding.episode is not None else finding.line
-    for line in facts.between(start + 1, start + 400):
+    for line in facts.between(start + 1, start + facts.look_ahead):
         if finding.stream and facts.streams.body(line.text).stream != finding.stream:
             continue
         if _ends(line.text):
@@ -237,7 +237,7 @@ def reported_after(line: int, facts: Facts) -> bool:
     own = facts.line(line)
     if own is None or _WHOLE_WORK.search(own.text) or _is_grave(own.text):
         return False
-    after = facts.between(line + 1, line + LOOK_AHEAD)
+    after = facts.between(line + 1, line + facts.look_ahead)
     if not any(_RESULTS.search(entry.text) for entry in after if any(word in entry.text for word in _SAVE_WORDS)):
         return False
     if any(_ends(entry.text) or _is_grave(entry.text) or "Traceback" in entry.text for entry in after):
@@ -290,7 +290,7 @@ def work_went_on(line: int, facts: Facts) -> bool:
     A server answers the next request, another program that writes into the same file goes on with its own lines. What other
     processes print, where lines say whose they are, proves nothing: they may not have noticed yet.
     """
-    own, after = facts.line(line), facts.between(line + 1, line + LOOK_AHEAD)
+    own, after = facts.line(line), facts.between(line + 1, line + facts.look_ahead)
     # who writes a fatal line is gone, whoever prints behind it
     if own is not None and (_FATAL.search(own.text) or _stays_full(own.text, line, facts)):
         return False
@@ -345,7 +345,7 @@ def _told_by(finding: Finding, facts: Facts) -> Episode | None:
 
 def request_answered(line: int, facts: Facts) -> bool:
     """Tell whether a server answered the request that failed in a line with an error, and later ones well."""
-    after = facts.between(line + 1, line + LOOK_AHEAD)
+    after = facts.between(line + 1, line + facts.look_ahead)
     answers = [(entry.number, status) for entry in after if (status := _status_of(entry.text))]
     if not answers or answers[0][0] > line + AFTERMATH or answers[0][1] < BAD_REQUEST:
         return False
@@ -365,7 +365,7 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     later = facts.episodes[bisect_right(facts.episodes, episode.last, key=_FIRST) :][:LOOK_AHEAD]
     caught = [each for each in later if each.first <= episode.last + LOOK_AHEAD and _quoted_before(each, facts)]
     inside = {number for each in caught for number in range(each.first - 1, each.last + 1)}
-    after = [entry for entry in facts.between(episode.last + 1, episode.last + LOOK_AHEAD) if entry.number not in inside]
+    after = [entry for entry in facts.between(episode.last + 1, episode.last + facts.look_ahead) if entry.number not in inside]
     last = next((entry for entry in reversed(after) if entry.text.strip()), None)
     if last is not None and ADVISES.match(last.text[:80]) and last.number + 1 >= facts.lines_total:
         return False  # a library's words about its exception end the log
