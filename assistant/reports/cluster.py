@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from assistant.reports import cluster_groups
 from assistant.reports.calendar import Calendar, calendar_of
-from assistant.reports.figures import Cell, FigureGroup, FigureTable, UsageReport
+from assistant.reports.figures import Cell, FigureGroup, ReportFrame, UsageReport
 from assistant.reports.job_arrays import JobArrays
 from assistant.reports.references import References, compare, outcome_share, outcome_time_share, reference_tables
 from assistant.reports.remarks import remarks
 from assistant.reports.statistics import median
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFrame:
-    """What a report says of itself."""
-
-    title: str
-    zone: str
-    """By which hours and days are counted."""
-    facts: Sequence[tuple[str, str]]
-    left_out: FigureTable
-
-
 def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) -> UsageReport:
     """Return the report of all counted jobs."""
     compared = compare(jobs, references)
     groups: list[FigureGroup] = []
-    facts = list(frame.facts)
+    facts: list[tuple[str, str]] = []
     if jobs.count:
         begin, end = float(np.nanmin(np.fmin(jobs.submit_s, jobs.start_s))), float(jobs.end_s.max())
         calendar = calendar_of(float(jobs.start_s.min()), end, frame.zone)
@@ -57,15 +43,12 @@ def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) 
             cluster_groups.over_time(jobs, calendar),
             cluster_groups.arrivals(jobs, calendar),
         ]
-    facts.append(("hours and days", f"of the zone {frame.zone}"))
-    return UsageReport(
-        kind="cluster",
-        title=frame.title,
-        facts=tuple(facts),
-        headline=tuple(_headline(jobs)),
-        remarks=tuple(remarks(jobs, compared)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "cluster",
+        groups,
+        facts=facts,
+        headline=_headline(jobs),
+        remarks=remarks(jobs, compared),
         sources=(f"Published clusters: {references.summary}; kinds of work: {references.types}.",),
     )
 

@@ -19,7 +19,7 @@ from assistant.logs.lines import Line
 
 BELOW, ABOVE, BEFORE = 10, 5, 15
 """Lines below and above that may belong to a block, and lines before it in which it is looked for what the program was doing."""
-MOST_OF_LINE, MOST_SHOWN = 600, 160
+MOST_OF_LINE, MOST_SHOWN, SHOWN_OF_COMMAND = 600, 160, 80
 SHORTEST_NAME, SHORTEST_TWIN, MOST_TWINS = 4, 12, 8
 LIKE = 0.7
 _LEAD = re.compile(
@@ -303,6 +303,17 @@ def commands_before(block: MessageBlock, facts: Facts) -> Iterator[MessageLine]:
             yield MessageLine(lines[at].number, command)
         elif at and _COMMAND_BELOW.match(facts.streams.body(lines[at - 1].text[:MOST_OF_LINE]).text.strip()) and " " in text:
             yield MessageLine(lines[at].number, text)
+
+
+def command_with(number: str, block: MessageBlock, facts: Facts) -> MessageLine | None:
+    """Return the last command before a block in which a number stands by itself; None without one."""
+    standing = re.compile(rf"(?<!\d){re.escape(number)}(?!\d)")
+    return next((command for command in commands_before(block, facts) if standing.search(command.text)), None)
+
+
+def start_words(command: MessageLine | None) -> str:
+    """Return the sentence that quotes a command by which the program was started, with a blank before it; empty for None."""
+    return f" It was started as `{cut(command.text, SHOWN_OF_COMMAND)}` (job.log:{command.number})." if command is not None else ""
 
 
 def listed_in(block: MessageBlock) -> list[str]:

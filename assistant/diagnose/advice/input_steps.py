@@ -12,6 +12,7 @@ from assistant.diagnose.advice.blocks import (
     FOLLOWS,
     MessageBlock,
     MessageLine,
+    command_with,
     commands_before,
     file_about,
     files_in,
@@ -19,6 +20,7 @@ from assistant.diagnose.advice.blocks import (
     listed_in,
     nearest_of,
     place_in,
+    start_words,
 )
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
@@ -314,15 +316,11 @@ def other_count(match: re.Match[str], words: MessageLine, block: MessageBlock, f
             "reader the separator."
         )
     about = f"{file} (job.log:{at})" if file else place or "what it reads"
-    command = next(
-        (each for each in commands_before(block, facts) if re.search(rf"(?<!\d){re.escape(required.split()[0])}(?!\d)", each.text)),
-        None,
-    )
-    started = f" It was started as `{cut(command.text, 80)}` (job.log:{command.number})." if command is not None else ""
+    start = start_words(command_with(required.split()[0], block, facts))
     return (
         f"{about} has {have}, and the program expects {required} ({line_quote(words)}): make both the same. Either change the "
         f"setting (a count on the "
-        f"command line, a size in the parameters) to {have}, or make or choose a file with {required}.{started}"
+        f"command line, a size in the parameters) to {have}, or make or choose a file with {required}.{start}"
     )
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 
 from assistant.diagnose.advice.blocks import (
+    SHOWN_OF_COMMAND,
     MessageBlock,
     MessageLine,
+    command_with,
     commands_before,
     file_about,
     line_quote,
+    start_words,
     work_before,
 )
 from assistant.diagnose.answer import cut
@@ -135,10 +138,8 @@ def unresolved_host(match: re.Match[str], words: MessageLine, block: MessageBloc
 def other_process_count(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where a program wants another count of processes, threads or devices than there is."""
     required, started, unit_name = match["wanted"], match["started"], match["thing"]
-    command = next(
-        (each for each in commands_before(block, facts) if re.search(rf"(?<!\d){re.escape(started)}(?!\d)", each.text)), None
-    )
-    by = f" (`{cut(command.text, 80)}`, job.log:{command.number})" if command is not None else ""
+    command = command_with(started, block, facts)
+    by = f" (`{cut(command.text, SHOWN_OF_COMMAND)}`, job.log:{command.number})" if command is not None else ""
     setting = next(
         (each for each in block.before if re.search(r"layout|decomp|grid|topology|nproc|npes", each.text, re.IGNORECASE)), None
     )
@@ -152,17 +153,16 @@ def other_process_count(match: re.Match[str], words: MessageLine, block: Message
 def absent_device(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where more workers were started than GPUs are seen."""
     visible = match["seen"]
-    command = next(iter(commands_before(block, facts)), None)
+    start = start_words(next(commands_before(block, facts), None))
     asks = next(
         (hit for each in block.before if (hit := re.search(r"--(?:gres|gpus[\w-]*)[= ](?:gpu:)?(?:\w+:)?(\d+)", each.text))),
         None,
     )
     asked_words = f" The job asked for {asks[1]} ({asks[0]})." if asks is not None else ""
-    started = f" It was started as `{cut(command.text, 80)}` (job.log:{command.number})." if command is not None else ""
     return (
         f"The program wants a device {match['index']} and sees {visible} (job.log:{words.number}): start at most {visible} "
         f"workers on the node, or "
-        f"ask the batch system for more GPUs (--gres=gpu:N), as many as are started.{asked_words}{started}"
+        f"ask the batch system for more GPUs (--gres=gpu:N), as many as are started.{asked_words}{start}"
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.diagnose.readers.end_records import (
+    LINES_BEHIND,
     EndRecord,
     RecordState,
     last_of,
@@ -27,8 +28,6 @@ APART = 120
 """Lines between two of one form from which on they are of two records."""
 NEARLY = 0.97
 """Share of a limit of memory that counts as reached: the usage is sampled."""
-LINES_BEHIND = 60
-"""Lines behind a record, other than the output that a report announces, with which it may still be the last word on its job."""
 _WALL = r"(?P<{name}>\d{{1,5}}:\d\d:\d\d(?::\d\d)?|\d{{1,9}}\b)"
 _LIMIT, _USED = _WALL.format(name="time_limit"), _WALL.format(name="time_used")
 _WHEN = r"\w{3} \w{3} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?: "

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.diagnose.readers.end_records import EndRecord, RecordState, last_of, reason_of_end, whole_number
+from assistant.diagnose.readers.end_records import LINES_BEHIND, EndRecord, RecordState, last_of, reason_of_end, whole_number
 from assistant.logs.lines import Line
 
 MOST_OF_LINE = 600
-LINES_BEHIND = 60
-"""Lines behind the last of a record with which it may still be the last word on its job."""
 _EVENT = re.compile(
     r"^\s*(?:\S{2,12}\s+(?:\(x\d{1,6} over \S{1,12}\)\s+)?)?(?P<kind>Normal|Warning)\s+(?P<reason>[A-Z]\w{2,60})\s+(?P<words>\S.*)$"
 )
@@ -124,12 +123,18 @@ def _of_description(lines: Sequence[Line]) -> EndRecord | None:
             records.append(_terminated(decisive.fields, memory, node))
         elif decisive.state == "Running":
             records.append(EndRecord("kubernetes", RecordState.RUNNING, "no_failure", (decisive.line,)))
-    bad = [record for record in records if record.is_bad]
-    running = [record for record in records if record.state is RecordState.RUNNING]
-    if running and not bad:  # of a start before this one tells only what is called its last state
+    record = _decisive(records)
+    if record is not None and record.state is RecordState.RUNNING:  # its last state is that of the start before
         texts = {line.number for section in sections if section.is_last for line in section.fields.values()}
         texts |= {section.line.number for section in sections}
-    return _with_texts(last_of(bad or running or records), texts)
+    return _with_texts(record, texts)
+
+
+def _decisive(records: Sequence[EndRecord]) -> EndRecord | None:
+    """Return the record that says how several pods or containers stand together: a bad one, else one that runs, else the last."""
+    bad = [record for record in records if record.is_bad]
+    running = [record for record in records if record.state is RecordState.RUNNING]
+    return last_of(bad or running or records)
 
 
 def _terminated(of_state: Mapping[str, Line], memory: str, node: str) -> EndRecord:
@@ -172,9 +177,7 @@ def _of_listing(lines: Sequence[Line]) -> EndRecord | None:
         texts.add(line.number)
         state, reason = _STATUSES.get(match["status"], (RecordState.RUNNING, "no_failure"))
         pods[match["pod"]] = EndRecord("kubernetes", state, reason, (line,), match["status"])
-    bad = [record for record in pods.values() if record.is_bad]
-    running = [record for record in pods.values() if record.state is RecordState.RUNNING]
-    return _with_texts(last_of(bad or running or list(pods.values())), texts)
+    return _with_texts(_decisive(list(pods.values())), texts)
 
 
 def _of_aws(lines: Sequence[Line]) -> EndRecord | None:
@@ -235,9 +238,4 @@ def _of_google(lines: Sequence[Line]) -> EndRecord | None:
 
 
 def _with_texts(record: EndRecord | None, texts: set[int]) -> EndRecord | None:
-    if record is None:
-        return None
-    return EndRecord(
-        record.system, record.state, record.reason, record.lines, record.words, record.host, code=record.code, limit=record.limit,
-        texts=frozenset(texts),
-    )  # fmt: skip
+    return replace(record, texts=frozenset(texts)) if record is not None else None

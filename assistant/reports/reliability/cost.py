@@ -14,8 +14,17 @@ import numpy as np
 
 from assistant.content.reading import build, read_toml
 from assistant.errors import ContentError
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import BarPart, Cell, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport, WaterfallPlot
+from assistant.reports.figures import (
+    BarPart,
+    Cell,
+    FigureGroup,
+    FigureTable,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+    WaterfallPlot,
+)
 from assistant.reports.job_arrays import largest
 from assistant.reports.references import time_share
 from assistant.reports.reliability.goodput import PARTS, divisions, part_codes, without_store
@@ -109,10 +118,10 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
         tables = [_table(runs, key, cost, lost, prices.currency) for key in ("account", "user", "partition", "type")]
         lead = "Account's price, else the partition's, else the common one; what is lost and not known as in report reliability."
         groups.append(FigureGroup("costs", "What it cost", lead, (_plot(runs, cost, prices.currency), *tables)))
-    return UsageReport(
-        kind="cost",
-        title=frame.title,
-        facts=(*frame.facts, ("prices", _described(prices)), ("hours and days", f"of the zone {frame.zone}")),
+    return frame.report(
+        "cost",
+        groups,
+        facts=[("prices", _described(prices))],
         headline=(
             ("GPU hours", float(hours.sum()), "GPU h"),
             ("cost", total, prices.currency),
@@ -122,9 +131,7 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
             ("not known whether lost", float((cost * lost["none"]).sum()), prices.currency),
             ("GPU hours without a price", float(hours[unpriced].sum()), "GPU h"),
         ),
-        remarks=tuple(_remarks(runs, cost, hours, unpriced, prices)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+        remarks=_remarks(runs, cost, hours, unpriced, prices),
     )
 
 

@@ -7,8 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, IntervalValue, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import (
+    Cell,
+    Figure,
+    FigureGroup,
+    FigureTable,
+    IntervalValue,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+)
 from assistant.reports.references import time_share
 from assistant.reports.reliability.failure_tables import (
     MOST_REASONS,
@@ -64,14 +73,12 @@ def failures_report(read: ReadRuns, frame: ReportFrame, *, with_names: bool = Tr
                 "store", "Incidents of the store", f"{len(runs.facts):,} incidents, and what of them is not above.", (unmatched,)
             )
         )
-    return UsageReport(
-        kind="failures",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(runs), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(runs)),
-        remarks=tuple(_remarks(read)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "failures",
+        groups,
+        facts=_facts(runs),
+        headline=_headline(runs),
+        remarks=_remarks(read),
         sources=("Shares of the paper: arXiv 2403.07648, Table 3, summed by category.",),
     )
 

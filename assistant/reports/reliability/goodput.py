@@ -239,16 +239,20 @@ def waterfall_plot(good: Goodput) -> WaterfallPlot:
 _KINDS = {"bad": "lost", "none": "not known", "mid": "used", "ok": "used"}
 
 
-def waterfall_table(good: Goodput) -> FigureTable:
-    """Return all parts with their intervals; those without time stand in it, too, and those that are not known without figures."""
-    columns = (
+def _columns(unit: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a table of parts; `unit` names what is counted, as key and title."""
+    return (
         TableColumn("part", "part"),
         TableColumn("gpu_hours", "GPU hours", "GPU h"),
         TableColumn("share", "of all", "share"),
-        TableColumn("runs", "runs", "count"),
+        TableColumn(unit, unit, "count"),
         TableColumn("known", "kind"),
         TableColumn("meaning", "what it is"),
     )
+
+
+def waterfall_table(good: Goodput) -> FigureTable:
+    """Return all parts with their intervals; those without time stand in it, too, and those that are not known without figures."""
     rows = tuple(
         (
             part.title,
@@ -268,22 +272,14 @@ def waterfall_table(good: Goodput) -> FigureTable:
     )
     if not good.has_store:
         note += " Of parts without figures nothing is known, for no store was read: their time is in those that are not known."
-    return FigureTable("goodput_parts", "Where the allocated GPU hours went", columns, rows, note)
+    return FigureTable("goodput_parts", "Where the allocated GPU hours went", _columns("runs"), rows, note)
 
 
 def parts_table(good: Goodput) -> FigureTable:
     """Return the parts of one run: its own figures, which stand for no others and so have no intervals."""
-    columns = (
-        TableColumn("part", "part"),
-        TableColumn("gpu_hours", "GPU hours", "GPU h"),
-        TableColumn("share", "of all", "share"),
-        TableColumn("attempts", "attempts", "count"),
-        TableColumn("known", "kind"),
-        TableColumn("meaning", "what it is"),
-    )
     rows = tuple(
         (part.title, part_ms / MS_PER_HOUR, part_ms / good.whole_ms, good.runs[part.key], _KINDS[part.colour], part.meaning)
         for part in PARTS
         if (part_ms := good.gpu_ms[part.key])
     )
-    return FigureTable("goodput_parts", "Where its GPU hours went", columns, rows)
+    return FigureTable("goodput_parts", "Where its GPU hours went", _columns("attempts"), rows)

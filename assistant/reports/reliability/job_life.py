@@ -14,8 +14,7 @@ import numpy as np
 from assistant.errors import InputError, UsageError
 from assistant.nodeset import expand, fold
 from assistant.redact import redact
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, ReportFrame, TableColumn, UsageRemark, UsageReport
 from assistant.reports.reading import ReadRequest, opened_jobs
 from assistant.reports.reliability.downtime import downtime, gaps_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
@@ -149,14 +148,12 @@ def life_report(life: JobLife, frame: ReportFrame) -> UsageReport:
     if life.facts:
         lead = "What Nightshift noticed and found; texts are those of logs."
         groups.append(FigureGroup("causes", "Causes", lead, (_incident_table(life, frame.zone), _text_table(life))))
-    return UsageReport(
-        kind="job",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(life), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(life)),
-        remarks=tuple(_remarks(life)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "job",
+        groups,
+        facts=_facts(life),
+        headline=_headline(life),
+        remarks=_remarks(life),
     )
 
 

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, IntervalValue, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import (
+    Cell,
+    Figure,
+    FigureGroup,
+    FigureTable,
+    IntervalValue,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+)
 from assistant.reports.intake import TimeRange
 from assistant.reports.reliability.downtime import Downtime, downtime, downtime_table
 from assistant.reports.reliability.failure_rates import (
@@ -65,14 +74,12 @@ def reliability_report(read: ReadRuns, frame: ReportFrame, cost: RestartCost, pe
     facts = _within(runs, period)
     if runs.has_store:
         groups.append(_people(facts))
-    return UsageReport(
-        kind="reliability",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(runs, cost), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(runs, measured, cost, facts)),
-        remarks=tuple(_remarks(read, measured, facts)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "reliability",
+        groups,
+        facts=_facts(runs, cost),
+        headline=_headline(runs, measured, cost, facts),
+        remarks=_remarks(read, measured, facts),
         sources=("Model and ratio: arXiv 2410.21680. Share without a person: arXiv 2403.07648, 6.1.",),
     )
 
