@@ -22,17 +22,16 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
+from assistant.diagnose.weighing.corrections import of_latest_start, of_saved_state
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.failed_items import failed_items
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
-from assistant.diagnose.weighing.latest_start import of_latest_start
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.retries import tried_again
 from assistant.diagnose.weighing.rivals import Opinion, contradicted, doubtful, rivals
-from assistant.diagnose.weighing.saved_state import of_saved_state
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,

@@ -21,7 +21,7 @@ from assistant.diagnose.advice.blocks import (
     place_in,
     work_before,
 )
-from assistant.diagnose.advice.instructions import NO_REMEDY
+from assistant.diagnose.advice.sentences import NO_REMEDY
 from assistant.diagnose.answer import NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from assistant.content.reasons import gives_orders
 from assistant.diagnose.advice.complaint_forms import FORMS
-from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
+from assistant.diagnose.advice.sentences import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of, raised_at

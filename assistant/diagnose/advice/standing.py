@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.advice.blocks import block_of, work_before
 from assistant.diagnose.advice.families import account_of
-from assistant.diagnose.advice.instructions import instruction_in
+from assistant.diagnose.advice.sentences import instruction_in
 from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, record_command, saved
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
