@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from assistant.agent.holds import holds_off
-from assistant.agent.moves import moved
 from assistant.agent.plain_english import plain_text, renounced, without_interjections
-from assistant.agent.verbs import base_of, is_verb, verbs
+from assistant.agent.verbs import base_of, is_verb, moved, verbs
 from assistant.agent.words import stem
 
 

@@ -1,4 +1,7 @@
-"""What is told to a yes, to a no, and to who takes an order back: which change waits, who asked for it, and how it is answered."""
+"""What is told to a yes, to a no, and to who takes an order back: which change waits, who asked for it, and how it is answered.
+
+A yes may be for changes that the last answer or this conversation put before a person; it may ask for more than they hold.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, Proposal, one_line, time_text
+from assistant.agent.corrections import amended_yes
 from assistant.agent.dialogue import Dialogue, QuestionTurn
 from assistant.agent.proposals import BY
+from assistant.agent.words import NameInventory
 from assistant.gate import Gate
 from assistant.store.calls import SHORT_DIGEST
 
@@ -150,3 +155,27 @@ def own_waiting_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
                 f"Approval {number}, proposed before in this conversation, still waits; to drop it: nightshift deny {number}"
                 f"    {one_line(row['change'], 120)}"
             )
+
+
+def agreed_approvals(dialogue: Dialogue, inventory: NameInventory, gate: Gate) -> tuple[int, ...]:
+    """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
+    last = [number for number in dialogue.approvals if number in inventory.approvals]
+    own = [number for number in dialogue.proposed if number in inventory.approvals]
+    if last or own:
+        return tuple(last or own[-1:])
+    if dialogue.intent not in ("approvals", "plan", "recover", "explain_job"):
+        return ()
+    rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()
+    job = dialogue.jobs[0] if dialogue.jobs else ""
+    about = [row for row in rows if dialogue.intent == "approvals" or (job and row["arguments"].get("job") == job)]
+    return (int(about[0]["approval"]),) if len(about) == 1 else ()
+
+
+def amended_order(words: str, dialogue: Dialogue, inventory: NameInventory, gate: Gate) -> str:
+    """Return the order of a yes with an amendment, `yes but from 300`, about the restart that it is for; empty where it is none."""
+    wish = amended_yes(words)
+    rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or () if wish else ()
+    agreed, spoken = agreed_approvals(dialogue, inventory, gate), dialogue.jobs[:1]
+    about = [row for row in rows if row["approval"] in agreed] or [row for row in rows if row["arguments"].get("job") in spoken]
+    jobs = [str(row["arguments"].get("job", "")) for row in about]
+    return f"restart {jobs[0]} {wish}" if len(jobs) == 1 and jobs[0] else ""

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.errors import InputError
-from assistant.reports.anonymous import without_names
 from assistant.reports.figures import FigureTable
 from assistant.reports.intake import Dialect, TimeRange, left_out_table, make_jobs
-from assistant.reports.job_arrays import JobArrays, job_arrays
+from assistant.reports.job_arrays import JobArrays, job_arrays, without_names
 from assistant.reports.sources import TextFile, csv_columns, is_sacct, open_text
 from assistant.reports.workload_types import TypeRules
 
