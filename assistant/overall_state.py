@@ -322,23 +322,23 @@ def read_facts(store: Store, policy: PolicyStanding, stopped_by: str | None, now
     with store.snapshot():
         lease, watches = store.leader(), store.watches()
         leader = lease.owner if lease is not None and lease.until > now else None
-        own = next((watch for watch in watches if watch.owner == leader), None) or next(
+        leading = next((watch for watch in watches if watch.owner == leader), None) or next(
             (watch for watch in watches if watch.leads), None
         )
-        leads_now = own is not None and own.leads and own.owner == leader
-        whole = [watch.whole_at for watch in watches if watch.whole_at is not None]
+        leads_now = leading is not None and leading.leads and leading.owner == leader
+        complete_passes = [watch.whole_at for watch in watches if watch.whole_at is not None]
         needs = store.unacknowledged()
         return StoreFacts(
             leader=leader,
-            watch=own.owner if own is not None else "",
-            since=own.began if own is not None else None,
-            last_look=own.at if own is not None else None,
-            last_whole_look=max(whole, default=None),
-            trouble=own.trouble if own is not None else (),
-            troubles=len(own.trouble) if own is not None else 0,
-            mode=own.mode if leads_now and own is not None and own.mode else policy.mode,
-            policy=own.policy if leads_now and own is not None and own.mode else policy.digest,
-            policy_problem=policy.problem or (own.policy_problem if leads_now and own is not None else ""),
+            watch=leading.owner if leading is not None else "",
+            since=leading.began if leading is not None else None,
+            last_look=leading.at if leading is not None else None,
+            last_whole_look=max(complete_passes, default=None),
+            trouble=leading.trouble if leading is not None else (),
+            troubles=len(leading.trouble) if leading is not None else 0,
+            mode=leading.mode if leads_now and leading is not None and leading.mode else policy.mode,
+            policy=leading.policy if leads_now and leading is not None and leading.mode else policy.digest,
+            policy_problem=policy.problem or (leading.policy_problem if leads_now and leading is not None else ""),
             policy_now=policy.digest,
             mode_now=policy.mode,
             kill_switch=stopped_by or "",

@@ -418,8 +418,10 @@ def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
     diagnosis = source.value.get("diagnosis") or source.value
     earlier = diagnosis.get("seen_before") or ()
     listed = source_of(turn, "list_incidents")
-    own = diagnosis.get("incident", source.value.get("incident"))
-    same = [row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
+    incident = diagnosis.get("incident", source.value.get("incident"))
+    same = [
+        row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != incident
+    ]
     if earlier or same:
         return f"Yes: {count_text(len({row['incident'] for row in (*earlier, *same)}), 'other incident')} [{source.number}]."
     return f"No: nothing like it is recorded [{source.number}]."

@@ -345,14 +345,14 @@ def ordered_names(words: str, names: Names, change: str, read: Reader) -> Names 
     if len(readings) < 2 or not orders:
         return names
 
-    def own(parts: Sequence[Names]) -> tuple[str, ...]:
+    def objects_of(parts: Sequence[Names]) -> tuple[str, ...]:
         united = _united(parts)
         return united.jobs if of_jobs else united.nodes
 
     listed = [place for place, (part, _) in enumerate(readings) if place - 1 in orders and _is_pure(part) and not part.users]
-    objects = own([readings[place][0] for place in sorted([*orders, *listed])])
+    objects = objects_of([readings[place][0] for place in sorted([*orders, *listed])])
     if not objects:
-        before = [own([part]) for part, _ in readings[: orders[0]]]
+        before = [objects_of([part]) for part, _ in readings[: orders[0]]]
         objects = next((part for part in reversed(before) if part), ())
         if len(objects) != 1:
             return None

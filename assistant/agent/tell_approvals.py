@@ -89,22 +89,22 @@ def _waiting_told(rows: Sequence[Mapping[str, Any]], mark: str) -> Iterator[str]
         yield f"Approval {row['approval']} waits{by_text} {mark}, and is answered by its own number: {one_line(row['change'], 160)}"
 
 
-def withdrawal_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
+def withdrawal_told(turn: QuestionTurn, proposed: Sequence[int]) -> Iterator[str]:
     """Tell what becomes of what this conversation proposed when it is taken back: a person drops it, by its number.
 
     Args:
         turn: In which it is taken back.
-        own: Approvals that were asked for in this conversation and wait.
+        proposed: Approvals that were asked for in this conversation and wait.
     """
     waiting = turn.look("list_approvals")
     mark, rows = f"[{waiting.number}]", waiting.value or ()
     yield "Understood: not that. Nothing was changed, and nothing new is proposed."
     for row in rows:
-        if row["approval"] in own:
+        if row["approval"] in proposed:
             number = row["approval"]
             yield f"Approval {number}, proposed in this conversation, was not allowed and waits until it is dropped {mark}:"
             yield f"  nightshift deny {number}    {one_line(row['change'], 200)}"
-    numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in own)
+    numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in proposed)
     if numbers:
         yield f"Not meant, and as before: approval {numbers}, which others asked for {mark}."
 
@@ -144,13 +144,13 @@ def undo_told(turn: QuestionTurn) -> Iterator[str]:
             yield f"     {node['node']} is {node['state']} now: {one_line(node.get('reason') or 'no reason is given', 160)}"
 
 
-def own_waiting_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
+def own_waiting_told(turn: QuestionTurn, proposed: Sequence[int]) -> Iterator[str]:
     """Tell of what this conversation proposed before and that waits beside an answer to another order."""
     carded = {proposal.approval for proposal in turn.proposals}
-    rows = turn.look("list_approvals").value if set(own) - carded else ()
+    rows = turn.look("list_approvals").value if set(proposed) - carded else ()
     for row in rows or ():
         number = row["approval"]
-        if number in own and number not in carded:
+        if number in proposed and number not in carded:
             yield (
                 f"Approval {number}, proposed before in this conversation, still waits; to drop it: nightshift deny {number}"
                 f"    {one_line(row['change'], 120)}"
@@ -160,9 +160,9 @@ def own_waiting_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
 def agreed_approvals(dialogue: Dialogue, inventory: NameInventory, gate: Gate) -> tuple[int, ...]:
     """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
     last = [number for number in dialogue.approvals if number in inventory.approvals]
-    own = [number for number in dialogue.proposed if number in inventory.approvals]
-    if last or own:
-        return tuple(last or own[-1:])
+    proposed = [number for number in dialogue.proposed if number in inventory.approvals]
+    if last or proposed:
+        return tuple(last or proposed[-1:])
     if dialogue.intent not in ("approvals", "plan", "recover", "explain_job"):
         return ()
     rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()

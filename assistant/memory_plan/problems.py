@@ -243,7 +243,7 @@ class _Problems:
                 proof, "", 0.9,
             )  # fmt: skip
         foreign = message.foreign
-        by_process = bool(message.foreign_processes or message.own)
+        by_process = bool(message.foreign_processes or message.process_use)
         least = max(SIGNIFICANT if by_process else 2 * SIGNIFICANT, total / 10)
         contexts = (
             len(message.foreign_processes) >= OTHER_RANKS and max(size for _, size in message.foreign_processes) < CONTEXT_MOST
@@ -251,7 +251,7 @@ class _Problems:
         if foreign > least and message.form == "torch" and (message.foreign_processes or total) and not contexts:
             pids = ", ".join(f"{pid} ({gib(size)})" for pid, size in message.foreign_processes[:6])
             enough = foreign + message.free >= requested
-            sure = bool(message.foreign_processes) or bool(message.own)
+            sure = bool(message.foreign_processes) or bool(message.process_use)
             yield MemoryProblem(
                 MemoryKind.FOREIGN,
                 f"{gib(foreign)} of the GPU's {gib(total)} are held by "
@@ -271,12 +271,12 @@ class _Problems:
                 0.75 if foreign >= requested else 0.5,
             )  # fmt: skip
         reserved = message.allocated + message.unused
-        outside = message.own - reserved if message.own and reserved else 0.0
+        outside = message.process_use - reserved if message.process_use and reserved else 0.0
         if outside > max(3 * GIB, total / 8):
             yield MemoryProblem(
                 MemoryKind.LIBRARY,
-                f"The process holds {gib(message.own)}, of which PyTorch knows {gib(reserved)}: {gib(outside)} belong to another "
-                "library in it (JAX, TensorFlow, NCCL, cuDNN).",
+                f"The process holds {gib(message.process_use)}, of which PyTorch knows {gib(reserved)}: {gib(outside)} belong to "
+                "another library in it (JAX, TensorFlow, NCCL, cuDNN).",
                 proof, "Which one: the process's imports, and nvidia-smi before it calls them.", 0.75,
             )  # fmt: skip
         unused = message.unused
@@ -314,7 +314,7 @@ class _Problems:
     def _need(
         self, message: MemoryMessage, proof: tuple[ProofLine, ...], steps: int, confidence: float, ranks: int
     ) -> MemoryProblem:
-        used = message.own or message.allocated + message.unused
+        used = message.process_use or message.allocated + message.unused
         if message.form == "xla" and message.total and message.requested > message.total:
             words = f"The program needs {gib(message.requested)} of {gib(message.total)}."
         elif message.requested and message.total and message.requested > message.total:

@@ -89,7 +89,8 @@ class ShareRow(NamedTuple):
     parts: Mapping[str, float]
     about: str = ""
     """Count or year, behind the name."""
-    own: bool = False
+    is_site: bool = False
+    """Whether it is the row of this site, which is set apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class WaterfallPlot:
     title: str
     unit: str
     bars: tuple[BarPart, ...]
-    whole: float
+    total: float
     falling: bool
     """Whether the parts are taken off the whole from its end, until the last one is what is left; else they add up from 0."""
     about: str

@@ -144,15 +144,15 @@ def _fill(
 
 def _joined(slices: Iterable[str], name: str, work: Path) -> TextFile:
     path, header = work / "source.txt", ""
-    with path.open("w", encoding="utf-8", newline="") as whole:
+    with path.open("w", encoding="utf-8", newline="") as target:
         for text in slices:
             first, _, rows = text.partition("\n")
             if not header:
                 header = first
-                whole.write(f"{header}\n")
+                target.write(f"{header}\n")
             if first != header:
                 raise InputError(f"{name}: slices were asked for with other columns; remove the folder of slices and ask again")
-            whole.write(rows)
+            target.write(rows)
     if not header:
         raise InputError(f"{name}: the accounting was asked for no day")
     return TextFile(path, name, header, 1)

@@ -43,21 +43,21 @@ def remarks(jobs: JobArrays, compared: list[Compared]) -> list[UsageRemark]:
 def _beside_others(compared: list[Compared]) -> Iterator[UsageRemark]:
     small = []
     for entry in compared:
-        own = entry.own
-        if not isinstance(own, IntervalValue) or len(entry.published) < LEAST_CLUSTERS:
+        site = entry.site
+        if not isinstance(site, IntervalValue) or len(entry.published) < LEAST_CLUSTERS:
             continue
-        if own.small:
+        if site.small:
             small.append(entry.title)
             continue
         low_name, low = min(entry.published.items(), key=lambda item: item[1])
         high_name, high = max(entry.published.items(), key=lambda item: item[1])
-        above, below = own.low > high, own.high < low
+        above, below = site.low > high, site.high < low
         if above or below:
             ends = f"{quantity(low, entry.unit)} ({low_name}) to {quantity(high, entry.unit)} ({high_name})"
             yield UsageRemark(
                 entry.key,
-                f"{entry.title[0].upper()}{entry.title[1:]}: {quantity(own.value, entry.unit)} (95 % interval "
-                f"{between(own, entry.unit)}, n = {own.n:,}), {'above' if above else 'below'} all {len(entry.published)} "
+                f"{entry.title[0].upper()}{entry.title[1:]}: {quantity(site.value, entry.unit)} (95 % interval "
+                f"{between(site, entry.unit)}, n = {site.n:,}), {'above' if above else 'below'} all {len(entry.published)} "
                 f"clusters that published it, {ends}.",
             )
     if small:

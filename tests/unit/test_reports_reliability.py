@@ -433,7 +433,7 @@ def test_plots_say_what_they_show_and_stay_within_their_picture(tmp_path: Path) 
         assert "nan" not in text.split("</desc>")[1]
         assert "inf" not in text.split("</desc>")[1]
     (fall,) = [plot for plot in plots if isinstance(plot, WaterfallPlot)]
-    assert math.fsum(bar.value for bar in fall.bars[1:]) == pytest.approx(fall.whole)
+    assert math.fsum(bar.value for bar in fall.bars[1:]) == pytest.approx(fall.total)
 
 
 def test_the_order_of_rows_and_the_zone_change_nothing(tmp_path: Path) -> None:

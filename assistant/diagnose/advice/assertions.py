@@ -293,15 +293,15 @@ def empty_assertion_account(cited: Citation, facts: Facts) -> str:
     meaning, kind = _meaning(frame)
     of_kind = f" of {kind}" if kind else ""
     stands = f" ({frame.place}, job.log:{frame.number})" if frame.place else f" (job.log:{frame.number})"
-    own = _own_place(frames[at:], cited, facts)
-    called = (
-        f" It is reached from {own}: change it there, or in what that hands over."
-        if own and own.partition(" ")[0] != frame.place
+    job_place = _own_place(frames[at:], cited, facts)
+    reached = (
+        f" It is reached from {job_place}: change it there, or in what that hands over."
+        if job_place and job_place.partition(" ")[0] != frame.place
         else ""
     )
     return (
         f"{WITHOUT_WORDS}; the function above it has: {_bare(frame.function)[:MOST_OF_NAME]}{of_kind}{stands} came to "
-        f"a branch that its author took for impossible, so {meaning}.{called}"
+        f"a branch that its author took for impossible, so {meaning}.{reached}"
     )
 
 
@@ -339,9 +339,9 @@ def _meaning(frame: StackFrame) -> tuple[str, str]:
 
 def _own_place(frames: Sequence[StackFrame], cited: Citation, facts: Facts) -> str:
     """Return the innermost place that is in no folder of a library, or where the runtime says that the script was; or empty."""
-    own = next((frame for frame in frames if frame.file and not _LIBRARY.search(frame.file)), None)
-    if own is not None:
-        return f"{own.place} (job.log:{own.number})"
+    job_frame = next((frame for frame in frames if frame.file and not _LIBRARY.search(frame.file)), None)
+    if job_frame is not None:
+        return f"{job_frame.place} (job.log:{job_frame.number})"
     lines = facts.between(cited.line + 1, cited.line + LINES_BEHIND)
-    started = next(((match, line) for line in lines if (match := _STARTED_AT.match(line.text[:MOST_OF_LINE]))), None)
-    return f"{started[0]['file']}:{started[0]['line']} (job.log:{started[1].number})" if started is not None else ""
+    start = next(((match, line) for line in lines if (match := _STARTED_AT.match(line.text[:MOST_OF_LINE]))), None)
+    return f"{start[0]['file']}:{start[0]['line']} (job.log:{start[1].number})" if start is not None else ""

@@ -241,8 +241,8 @@ def further_block_lines(cited: Citation, advice: str, facts: Facts, *, is_known:
     if line is None or is_known or origin_of(cited, facts) is not None:
         return ""
     block = block_of(line, facts)
-    own = names_in(block.root.text) | set(files_in(block.root.text))
-    specific = any(name in advice for name in own) or "job.log:" in advice
+    root_names = names_in(block.root.text) | set(files_in(block.root.text))
+    specific = any(name in advice for name in root_names) or "job.log:" in advice
     lines = sorted(dict.fromkeys((*_unsaid(block, advice, specific=specific), *_summed_up(block, advice, facts))))
     return f"Beside it the log says: {'; '.join(line_quote(words) for words in lines[:most])}." if lines else ""
 

@@ -36,7 +36,7 @@ class EntryWords(NamedTuple):
     """What advice says, and what else has to be said beside it."""
 
     text: str
-    whole: bool = False
+    covers_run: bool = False
     """Whether it says what to do about the run, too, so that no sentence of the action goes before it."""
     wall: bool = False
     """Whether a restart would meet the same again."""
@@ -49,7 +49,7 @@ class EntryWords(NamedTuple):
 def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> EntryWords | None:
     """Return what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if diagnosis.reason in entry.reasons or not entry.reasons]
-    own: dict[str, str] = {}
+    first_slots: dict[str, str] = {}
     by_kernel = diagnosis.action is Action.CORDON_AND_RESTART and any(
         cited.file == KERNEL and cited.role == "root" for cited in diagnosis.root_cause
     )
@@ -59,8 +59,8 @@ def words_of_entries(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advic
         if by_kernel and cited.file != KERNEL:
             continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)
-        slots = own | slots_of(diagnosis, cited, origin, facts, raised_at(cited, facts), program)
-        own = own or {"own": slots["own"]} if "own" in slots else own
+        slots = first_slots | slots_of(diagnosis, cited, origin, facts, raised_at(cited, facts), program)
+        first_slots = first_slots or {"own": slots["own"]} if "own" in slots else first_slots
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
                 if (text := entry.fill(line, near, slots)) and (text := borne_out(text, cited, facts)):

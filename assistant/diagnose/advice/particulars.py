@@ -195,7 +195,9 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         deed = DEEDS[action]
     repeats = came_again(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_REQUESTS and diagnosis.root_cause else ""
     if repeats:
-        words = EntryWords(" ".join(filter(None, (repeats, words.text if words is not None else ""))), whole=True, complete=True)
+        words = EntryWords(
+            " ".join(filter(None, (repeats, words.text if words is not None else ""))), covers_run=True, complete=True
+        )
     if diagnosis.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     over = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
@@ -204,7 +206,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         unsaved
         if unsaved.startswith(SAVED_NOTHING)
         else ""
-        if over or (words is not None and words.whole)
+        if over or (words is not None and words.covers_run)
         else with_checkpoint(deed, facts, program)
     )
     decides = diagnosis.reason == "time_limit" and words is not None and (words.wall or words.complete)
@@ -392,7 +394,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
         account, wall = driver_account(cited, facts)
         if account:
-            return EntryWords(account, whole=not wall and not diagnosis.nodes, wall=wall)
+            return EntryWords(account, covers_run=not wall and not diagnosis.nodes, wall=wall)
     for cited in diagnosis.root_cause[:2]:
         crash, wall = crash_account(cited, facts)
         if not crash and (account := _of_command(diagnosis, facts, entries, program)):

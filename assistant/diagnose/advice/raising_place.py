@@ -93,13 +93,15 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
         return f"It is a stop that somebody put there to look at something: take out `{origin.code}` at {_place_of(origin)}."
     values = ", ".join(f"{name} is {value}" for name, value in filled_fields(origin.code, message))
     raised = raised_at(cited, facts)
-    own = [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
-    caller = own[-2] if len(own) > 1 else None
-    called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
+    job_frames = (
+        [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
+    )
+    caller = job_frames[-2] if len(job_frames) > 1 else None
+    call = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
     source = code_of(caller, facts) if caller is not None else ""
     quoted = f": {message}" if message else ""
     sentence = f"The program's own check at {_place_of(origin)} refuses it{quoted}{f' ({values})' if values else ''}"
-    return f"{sentence}{called}{f', `{source}`' if source else ''}."
+    return f"{sentence}{call}{f', `{source}`' if source else ''}."
 
 
 def _asked_at(diagnosis: Diagnosis, facts: Facts, words: EntryWords | None) -> str:

@@ -323,12 +323,12 @@ _REMOVED = re.compile(r"Received SIGUSR1|DAG was removed|[Aa]borting DAG .{0,40}
 
 def of_graph_log(lines: Sequence[Line]) -> EndRecord | None:
     """Return how a graph of jobs ended by the log of DAGMan (`NAME.dag.dagman.out`); None where the lines are no such log."""
-    own = [line for line in lines if _GRAPH_LINE.match(line.text)]
-    if not any(_GRAPH_ENDS.search(line.text) or _GRAPH_STARTS.search(line.text) for line in own):
+    graph_lines = [line for line in lines if _GRAPH_LINE.match(line.text)]
+    if not any(_GRAPH_ENDS.search(line.text) or _GRAPH_STARTS.search(line.text) for line in graph_lines):
         return None
     failed: dict[str, Line] = {}
-    end, removed, rescue, start = None, None, "", own[0]
-    for line in own:
+    end, removed, rescue, start = None, None, "", graph_lines[0]
+    for line in graph_lines:
         if _GRAPH_STARTS.search(line.text):
             failed, end, removed, rescue, start = {}, None, None, "", line
         elif match := _NODE_FAILED.search(line.text):
@@ -341,9 +341,9 @@ def of_graph_log(lines: Sequence[Line]) -> EndRecord | None:
             removed = line
         elif _GRAPH_ENDS.search(line.text):
             end = line
-    texts = frozenset(line.number for line in own)
+    texts = frozenset(line.number for line in graph_lines)
     if end is None:
-        return EndRecord("dagman", RecordState.RUNNING, "no_failure", (own[-1] if not failed else start,), texts=texts)
+        return EndRecord("dagman", RecordState.RUNNING, "no_failure", (graph_lines[-1] if not failed else start,), texts=texts)
     match = _GRAPH_ENDS.search(end.text)
     code = int(match[1]) if match is not None else 0
     if code == 0:

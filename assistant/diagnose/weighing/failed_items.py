@@ -52,8 +52,8 @@ class FailedItems(NamedTuple):
     @property
     def error_lines(self) -> frozenset[int]:
         """Lines of the job log in which the errors of those items stand."""
-        own = {error.line for error in self.errors}
-        return frozenset(own | {error.report.number for error in self.errors if error.report is not None})
+        numbers = {error.line for error in self.errors}
+        return frozenset(numbers | {error.report.number for error in self.errors if error.report is not None})
 
     @property
     def sentence(self) -> str:

@@ -195,10 +195,10 @@ def _notice(number: int, facts: Facts) -> tuple[Sequence[Line], bool]:
         if following and not line.text[:1].isspace():
             break
         following.append(line)
-    own = [line for line in around if line.number == number]
-    if own and _IS_ERROR.search(own[0].text[:MOST_OF_LINE]) and following and not following[0].text[:1].isspace():
+    cited = [line for line in around if line.number == number]
+    if cited and _IS_ERROR.search(cited[0].text[:MOST_OF_LINE]) and following and not following[0].text[:1].isspace():
         following = []  # the next words of the program may be about something else, and an error needs more than that
-    return [line for line in (*own, *following) if line.text.strip() and facts.streams.body(line.text).stream == stream], False
+    return [line for line in (*cited, *following) if line.text.strip() and facts.streams.body(line.text).stream == stream], False
 
 
 LINES_BELOW, LONGEST_BELOW = 2, 120

@@ -85,8 +85,8 @@ def price_of_runs(runs: JoinedRuns, prices: Prices) -> Values:
     for key, by_name in (("partition", prices.partition), ("account", prices.account)):
         dimension = runs.jobs.by[key]
         price_by_code = np.array([by_name.get(name, math.nan) for name in dimension.names], dtype=np.float64)
-        own = price_by_code[dimension.codes] if len(price_by_code) else np.full(runs.jobs.count, math.nan)
-        price = np.where(np.isnan(own), price, own)
+        group_price = price_by_code[dimension.codes] if len(price_by_code) else np.full(runs.jobs.count, math.nan)
+        price = np.where(np.isnan(group_price), price, group_price)
     return price
 
 
@@ -94,7 +94,9 @@ def _shares_by_kind(runs: JoinedRuns) -> Mapping[str, Values]:
     """Return which share of each run's GPU time was lost, and of which it is not known."""
     colours = [part.colour for part in PARTS]
     codes = part_codes(runs)
-    shares = {colour: np.array([own == colour for own in colours])[codes].astype(np.float64) for colour in ("bad", "none")}
+    shares = {
+        colour: np.array([part_colour == colour for part_colour in colours])[codes].astype(np.float64) for colour in ("bad", "none")
+    }
     fine = np.full(runs.jobs.count, 1_000_000, dtype=np.int64)
     by_key = {part.key: part.colour for part in PARTS}
     for place, parts in divisions(runs, fine).items():
@@ -137,8 +139,8 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
 
 def _described(prices: Prices) -> str:
     common = "none in common" if prices.gpu_hour is None else f"{prices.gpu_hour:g} {prices.currency} a GPU hour"
-    own = [f"{name} {value:g}" for by_name in (prices.account, prices.partition) for name, value in by_name.items()]
-    return "; ".join([common, *([", ".join(own[:MOST_GROUPS])] if own else [])])
+    other_prices = [f"{name} {value:g}" for by_name in (prices.account, prices.partition) for name, value in by_name.items()]
+    return "; ".join([common, *([", ".join(other_prices[:MOST_GROUPS])] if other_prices else [])])
 
 
 def _share(cost: Values, part: Mask) -> Cell:

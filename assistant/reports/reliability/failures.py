@@ -221,14 +221,14 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
     plot = pareto(runs)
     reached, count = 0.0, 0
     for bar in plot.bars:
-        if reached < PARETO_SHARE * plot.whole:
+        if reached < PARETO_SHARE * plot.total:
             reached += bar.value
             count += 1
-    if plot.whole:
+    if plot.total:
         names = ", ".join(bar.name for bar in plot.bars[:count])
         word = "reason takes" if count == 1 else "reasons take"
         sentences.append(
-            UsageRemark("pareto", f"{count} {word} {share(reached / plot.whole)} of the GPU time of failures: {names}.")
+            UsageRemark("pareto", f"{count} {word} {share(reached / plot.total)} of the GPU time of failures: {names}.")
         )
     if runs.has_store:
         sentences += _on_diagnoses(runs)

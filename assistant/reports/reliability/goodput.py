@@ -94,28 +94,28 @@ def goodput(runs: JoinedRuns, among: Mask | None = None) -> Goodput:
     counted = runs.jobs.gpu_s > 0
     if among is not None:
         counted = counted & among
-    whole = np.zeros(runs.jobs.count, dtype=np.int64)
-    whole[counted] = np.rint(runs.jobs.gpu_s[counted] * 1000).astype(np.int64)
+    gpu_ms = np.zeros(runs.jobs.count, dtype=np.int64)
+    gpu_ms[counted] = np.rint(runs.jobs.gpu_s[counted] * 1000).astype(np.int64)
     codes = part_codes(runs)
     sums = np.zeros(len(PARTS), dtype=np.int64)
     counts = np.zeros(len(PARTS), dtype=np.int64)
-    divided = divisions(runs, whole)
+    divided = divisions(runs, gpu_ms)
     usual = counted.copy()
     usual[list(divided)] = False
-    np.add.at(sums, codes[usual], whole[usual])
+    np.add.at(sums, codes[usual], gpu_ms[usual])
     np.add.at(counts, codes[usual], 1)
     for place, parts in divided.items():
         if counted[place]:
             for key, part_ms in parts.items():
                 sums[PLACES[key]] += part_ms
                 counts[PLACES[key]] += part_ms > 0
-    weights = whole[counted].astype(np.float64)
+    weights = gpu_ms[counted].astype(np.float64)
     return Goodput(
         {part.key: int(sums[place]) for place, part in enumerate(PARTS)},
         {part.key: int(counts[place]) for place, part in enumerate(PARTS)},
-        int(whole[counted].sum()),
+        int(gpu_ms[counted].sum()),
         float(np.square(weights).sum()),
-        int(np.count_nonzero(whole[counted])),
+        int(np.count_nonzero(gpu_ms[counted])),
         runs.has_store,
     )
 
@@ -137,14 +137,14 @@ def part_codes(runs: JoinedRuns) -> npt.NDArray[np.int64]:
     return codes
 
 
-def divisions(runs: JoinedRuns, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
+def divisions(runs: JoinedRuns, gpu_ms: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
     """Return how the GPU milliseconds of runs are divided whose incidents say more than the accounting, by their place."""
     before = {int(runs.next_place[place]): int(place) for place in np.flatnonzero(runs.next_place >= 0)} if runs.incidents else {}
     usual = part_codes(runs)
     outcome = runs.jobs.by["outcome"]
     completed = outcome.codes == outcome.names.index(ENDED_WELL)
     return {
-        place: _divided(runs, place, int(whole[place]), PARTS[usual[place]].key, before.get(place))
+        place: _divided(runs, place, int(gpu_ms[place]), PARTS[usual[place]].key, before.get(place))
         for place in runs.incidents
         if runs.incident[place] >= 0 and not completed[place] and runs.jobs.run_s[place] > 0
     }

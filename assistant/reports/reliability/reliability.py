@@ -229,11 +229,11 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
         (runs.infrastructure, measured.machine_model, "machines"),
     ):
         apart = [
-            f"{size} GPUs every {quantity(own.value, 's')} ({between(own, 's')}, n = {own.n:,}; model "
+            f"{size} GPUs every {quantity(gap.value, 's')} ({between(gap, 's')}, n = {gap.n:,}; model "
             f"{quantity(expected.value, 's')})"
-            if own.n
-            else f"{size} GPUs not once, so less often than every {quantity(own.low, 's')} (model {quantity(expected.value, 's')})"
-            for size, own, expected in disagreement(runs, mask, model)
+            if gap.n
+            else f"{size} GPUs not once, so less often than every {quantity(gap.low, 's')} (model {quantity(expected.value, 's')})"
+            for size, gap, expected in disagreement(runs, mask, model)
         ]
         if apart:
             text = f"The model of GPUs that all fail at one rate does not hold here ({word}): jobs fail of {'; of '.join(apart)}."
