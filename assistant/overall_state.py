@@ -252,14 +252,14 @@ def _remarks(facts: SystemFacts) -> Iterator[StateRemark]:
 
 
 def _of_scheduler(scheduler: SchedulerFacts, now: datetime) -> Iterator[StateRemark]:
-    about, level, answered = StateSubject.SCHEDULER, StateLevel.UNKNOWN, scheduler.answered
+    about, level, last_answer = StateSubject.SCHEDULER, StateLevel.UNKNOWN, scheduler.answered
     if scheduler.trouble:
-        since = f" since {_clock(answered, now)}" if answered is not None else ""
+        since = f" since {_clock(last_answer, now)}" if last_answer is not None else ""
         yield StateRemark(level, about, f"the scheduler does not answer{since}: {scheduler.trouble}", f"! scheduler silent{since}")
-    elif answered is None:
+    elif last_answer is None:
         yield StateRemark(level, about, "the scheduler has not answered yet", "asking the scheduler…", begins=True)
-    elif now - answered > LATE:
-        old = span_text(now - answered)
+    elif now - last_answer > LATE:
+        old = span_text(now - last_answer)
         yield StateRemark(level, about, f"the scheduler's last answer is {old} old", f"! scheduler's answer {old} old")
 
 
@@ -355,8 +355,8 @@ def _acknowledged(store: Store, now: datetime) -> int:
         "SELECT count(*) AS many FROM incidents WHERE state = ? AND EXISTS (SELECT 1 FROM stages WHERE "
         "incident = incidents.id AND stage = ? AND at >= coalesce(incidents.closed, '') AND at > ?)"
     )
-    counted = store.row(sql, [str(IncidentState.ESCALATED), ACKNOWLEDGED, time_text(now - ACKNOWLEDGED_FOR)])
-    return int(counted["many"]) if counted is not None else 0
+    row = store.row(sql, [str(IncidentState.ESCALATED), ACKNOWLEDGED, time_text(now - ACKNOWLEDGED_FOR)])
+    return int(row["many"]) if row is not None else 0
 
 
 def span_text(span: timedelta) -> str:

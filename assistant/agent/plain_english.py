@@ -105,8 +105,8 @@ def plain_text(sentence: str) -> str:
 
 def without_interjections(text: str) -> str:
     """Return text without `nah`, `hm`, `wait,` before it; where nothing else stands in it, as it is."""
-    spoken = _INTERJECTIONS.sub("", text, count=1)
-    return spoken if re.search(r"[a-z{]", spoken) else text
+    plain = _INTERJECTIONS.sub("", text, count=1)
+    return plain if re.search(r"[a-z{]", plain) else text
 
 
 def renounced(text: str) -> str:

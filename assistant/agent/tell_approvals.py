@@ -175,7 +175,9 @@ def amended_order(words: str, dialogue: Dialogue, inventory: NameInventory, gate
     """Return the order of a yes with an amendment, `yes but from 300`, about the restart that it is for; empty where it is none."""
     wish = amended_yes(words)
     rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or () if wish else ()
-    agreed, spoken = agreed_approvals(dialogue, inventory, gate), dialogue.jobs[:1]
-    about = [row for row in rows if row["approval"] in agreed] or [row for row in rows if row["arguments"].get("job") in spoken]
+    agreed, dialogue_jobs = agreed_approvals(dialogue, inventory, gate), dialogue.jobs[:1]
+    about = [row for row in rows if row["approval"] in agreed] or [
+        row for row in rows if row["arguments"].get("job") in dialogue_jobs
+    ]
     jobs = [str(row["arguments"].get("job", "")) for row in about]
     return f"restart {jobs[0]} {wish}" if len(jobs) == 1 and jobs[0] else ""

@@ -65,12 +65,12 @@ def side(turn: QuestionTurn, text: str) -> str:
     nodes = [entry["node"] for entry in diagnosis["nodes"]]
     blame = f"{fold(nodes)} is to blame" if nodes else "no node is to blame"
     return (
-        f"{_answered(text, culprit_text)}{_first_upper(culprit_text)}: job {turn.request.job} failed of"
+        f"{_side_answer(text, culprit_text)}{_first_upper(culprit_text)}: job {turn.request.job} failed of"
         f" {title(reason)}, {blame} {mark}."
     )
 
 
-def _answered(text: str, culprit_text: str) -> str:
+def _side_answer(text: str, culprit_text: str) -> str:
     """Return the yes or no for a question that names one side only."""
     ours, theirs = re.search(rf"\b(?:{OURS})\b", text), re.search(rf"\b(?:{THEIRS})\b", text)
     if (ours and theirs and re.search(r"\bor\b", text)) or bool(ours) is bool(theirs) or "whose" in text:

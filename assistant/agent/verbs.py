@@ -106,7 +106,7 @@ _BACK = frozenset("back online".split())
 _AWAY_WORDS = frozenset("out offline aside down away".split())
 
 
-def moved(verb: str, kind: str, words: Sequence[str]) -> str:
+def change_of_move(verb: str, kind: str, words: Sequence[str]) -> str:
     """Return the change that a verb of moving stands for by where a node is moved to: `put {node} back`, `pull it out`."""
     slot = next((place for place, word in enumerate(words) if word == "{node}" or word in ("it", "that", "this", "them")), 0)
     if kind != "node" or verb not in _MOVERS or "{job}" in words or not slot:

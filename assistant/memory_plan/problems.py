@@ -250,7 +250,7 @@ class _Problems:
         )
         if foreign > least and message.form == "torch" and (message.foreign_processes or total) and not contexts:
             pids = ", ".join(f"{pid} ({gib(size)})" for pid, size in message.foreign_processes[:6])
-            enough = foreign + message.free >= requested
+            would_fit = foreign + message.free >= requested
             sure = bool(message.foreign_processes) or bool(message.process_use)
             yield MemoryProblem(
                 MemoryKind.FOREIGN,
@@ -259,7 +259,7 @@ class _Problems:
                 + (f"; {gib(requested)} were wanted." if requested else "."),
                 proof,
                 "" if pids else "nvidia-smi on the node names the processes; older messages do not say whose it is.",
-                (0.9 if sure else 0.65) if enough else 0.5,
+                (0.9 if sure else 0.65) if would_fit else 0.5,
             )  # fmt: skip
         elif contexts:
             yield MemoryProblem(
@@ -325,12 +325,14 @@ class _Problems:
             words = f"{gib(message.requested)} more were wanted than were free."
         else:
             words = "The message does not say how much was held and free."
-        when = f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
-        many = f" {ranks} ranks say so." if ranks > 1 else ""
+        time_words = (
+            f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
+        )
+        rank_words = f" {ranks} ranks say so." if ranks > 1 else ""
         decides = "" if used and message.total else (
             "How much each process holds: nvidia-smi while it runs, or torch.cuda.memory_summary() before the failing call."
         )  # fmt: skip
-        return MemoryProblem(MemoryKind.NEED, f"{words}{when}{many}", proof, decides, confidence)
+        return MemoryProblem(MemoryKind.NEED, f"{words}{time_words}{rank_words}", proof, decides, confidence)
 
     def _spike(self, line: Line, message: MemoryMessage, steps: int) -> MemoryProblem | None:
         """Return at which known place of a run the shortage came, by the frames of its traceback or by the message."""
@@ -341,7 +343,7 @@ class _Problems:
                 (proof,), "Whether it comes at the first collective only.", 0.72, place=SpikePlace.NCCL,
             )  # fmt: skip
         episode = next((episode for episode in self.episodes if episode.first <= line.number <= episode.last + 1), None)
-        frames = [frame for raised in (episode.raised if episode else ()) for frame in raised.frames]
+        frames = [frame for exception in (episode.raised if episode else ()) for frame in exception.frames]
         functions = {frame.function for frame in frames}
         for rule in memory_places():
             frame_proof = self._at(rule, frames)

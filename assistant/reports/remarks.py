@@ -87,8 +87,8 @@ def _early_failures(jobs: JobArrays) -> Iterator[UsageRemark]:
     failed = jobs.on_gpus & (outcome.codes == outcome.names.index("failed"))
     early = share_of_count(int((failed & (jobs.run_s < EARLY_S)).sum()), int(failed.sum()))
     if early is not None and not early.small and early.low > EARLY_SHARE:
-        spent = time_share(jobs.gpu_s, failed & (jobs.run_s < EARLY_S))
-        cost = f"; together they took {share(spent.value)} of GPU time" if spent is not None else ""
+        early_share = time_share(jobs.gpu_s, failed & (jobs.run_s < EARLY_S))
+        cost = f"; together they took {share(early_share.value)} of GPU time" if early_share is not None else ""
         yield UsageRemark(
             "early_failures",
             f"Of the failed jobs with GPUs, {cell_text(early, 'share')} failed within a minute of their start "

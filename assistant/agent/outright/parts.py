@@ -193,10 +193,10 @@ def answered_parts(parts: Sequence[str], ask: Callable[[str], Answer]) -> Answer
         numbered.append(_shifted(answer, len(sources)))
         sources += numbered[-1].sources
     holds = [answer for answer in numbered if answer.intent == "hold"]
-    answered = [answer for answer in numbered if answer.intent != "hold"]
-    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in answered]
+    replies = [answer for answer in numbered if answer.intent != "hold"]
+    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in replies]
     texts += [_cut(answer.text, 2) for answer in holds]
-    first = next((answer for answer in answered if answer.proposals), (answered or numbered)[0])
+    first = next((answer for answer in replies if answer.proposals), (replies or numbered)[0])
     kind = next((answer.kind for answer in numbered if answer.kind is AnswerKind.PROPOSAL), first.kind)
     return replace(
         first,

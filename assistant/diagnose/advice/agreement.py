@@ -201,14 +201,14 @@ ANSWERED = re.compile(
 
 
 class _Program(NamedTuple):
-    spoken: re.Pattern[str]
+    names: re.Pattern[str]
     """How advice names it."""
     evidence: re.Pattern[str]
     """What of it any log of it shows, in letters of either case."""
 
 
-def _program(spoken: str, evidence: str = "") -> _Program:
-    return _Program(re.compile(rf"(?<![\w/.-])(?:{spoken})(?![\w-])"), re.compile(evidence or spoken, re.IGNORECASE))
+def _program(names: str, evidence: str = "") -> _Program:
+    return _Program(re.compile(rf"(?<![\w/.-])(?:{names})(?![\w-])"), re.compile(evidence or names, re.IGNORECASE))
 
 
 _PROGRAMS = (
@@ -255,7 +255,7 @@ def borne_out(text: str, cited: Citation, facts: Facts) -> str:
     sentences = _SENTENCE_START.split(_NO_NAME.sub(NOT_NAMED, text))
     if _refused(sentences[0], cited, facts):
         return ""
-    return " ".join([sentences[0], *(each for each in sentences[1:] if not _refused(each, cited, facts))])
+    return " ".join([sentences[0], *(sentence for sentence in sentences[1:] if not _refused(sentence, cited, facts))])
 
 
 def _refused(sentence: str, cited: Citation, facts: Facts) -> bool:
@@ -272,8 +272,8 @@ def _refused(sentence: str, cited: Citation, facts: Facts) -> bool:
     if len(facts.lines) < LEAST_LINES:
         return False
     subject = _SECOND.split(_BRACKETS.sub("", sentence), maxsplit=1)[0]
-    spoken = [program for program in _PROGRAMS if program.spoken.search(subject)]
-    return any(not _shows(program, cited, facts) for program in spoken)
+    programs = [program for program in _PROGRAMS if program.names.search(subject)]
+    return any(not _shows(program, cited, facts) for program in programs)
 
 
 def _shows(program: _Program, cited: Citation, facts: Facts) -> bool:
@@ -300,9 +300,9 @@ def system_refusal(cited: Citation) -> str:
 
 def answer_of_service(cited: Citation, facts: Facts) -> Citation | None:
     """Return the exception of a chain by which a service answered with a status, where the cited one came while it was handled."""
-    raised = raised_at(cited, facts)
-    if raised is None or ANSWERED.search(cited.text):
+    exception = raised_at(cited, facts)
+    if exception is None or ANSWERED.search(cited.text):
         return None
-    earlier = (each for each in raised[0].raised if each.line < cited.line)
-    first = next((each for each in earlier if ANSWERED.search(each.text)), None)
+    earlier = (error for error in exception[0].raised if error.line < cited.line)
+    first = next((error for error in earlier if ANSWERED.search(error.text)), None)
     return Citation("job.log", first.line, first.text, cited.rule) if first is not None else None

@@ -76,7 +76,7 @@ def taken_at_start(text: str, facts: Facts) -> str:
         return ""
     lines = (line.text for line in facts.lines if line.number >= facts.progress.leg)
     texts = [line for line in lines if "Free memory on" in line[:MOST_OF_LINE]]
-    matches = [match for each in (text, *texts) if (match := _AT_START.search(each[: 2 * MOST_OF_LINE])) is not None]
+    matches = [match for message in (text, *texts) if (match := _AT_START.search(message[: 2 * MOST_OF_LINE])) is not None]
     starts = {(match[1] or "The GPU").strip(): (float(match[2]), float(match[3]), match[4]) for match in matches}
     device, (free, total, share) = min(starts.items(), key=lambda item: item[1][0] / (item[1][1] or 1.0))
     listed = f" ({', '.join(f'{name} {start[0]:g}' for name, start in sorted(starts.items()))} GiB)" if len(starts) > 1 else ""
@@ -181,7 +181,7 @@ def _commands(cited_lines: Sequence[Citation], facts: Facts) -> Iterator[str]:
     cited = next((cited for cited in cited_lines if cited.file == "job.log"), None)
     if cited is None:
         return
-    yield from filter(None, (command_ended(each.text) for each in cited_lines[:MOST_OPTIONS]))
+    yield from filter(None, (command_ended(citation.text) for citation in cited_lines[:MOST_OPTIONS]))
     for line in reversed(facts.between(max(1, facts.progress.leg, cited.line - COMMAND_LINES_BEFORE), cited.line - 1)):
         if _COMMAND.match(text := facts.streams.body(line.text[:MOST_OF_COMMAND]).text):
             yield text

@@ -316,7 +316,7 @@ def _frames(cited: Citation, text: str, facts: Facts) -> Iterator[StackFrame]:
     depth = -1
     for place, (line, body) in enumerate(zip(lines, texts, strict=True)):
         printed = (body, line.text[:MOST_OF_LINE].rstrip())  # the number of a frame may look like that of a rank
-        match = next((match for form in _FRAMES for each in printed if (match := form.match(each)) is not None), None)
+        match = next((match for form in _FRAMES for variant in printed if (match := form.match(variant)) is not None), None)
         if match is None or int(match["depth"]) <= depth:
             continue
         depth = int(match["depth"])

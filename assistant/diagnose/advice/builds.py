@@ -139,34 +139,34 @@ def compile_errors(cited: Citation, facts: Facts) -> list[CompileError]:
     """Return the errors of a compiler up to the cited one and shortly behind it, in their order."""
     start = max(facts.progress.leg, cited.line - LINES_OF_BUILD, 1)
     lines = facts.between(start, cited.line + LINES_OF_BUILD)
-    telling = [at for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text]
+    error_places = [at for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text]
     return [
         error
-        for at in telling
+        for at in error_places
         for error in _read(lines[at], lines[max(0, at - LINES_ABOVE) : at], lines[at + 1 : at + 1 + LINES_BELOW], facts)
     ]
 
 
 def _read(line: Line, above: list[Line], below: list[Line], facts: Facts) -> list[CompileError]:
     text = facts.streams.body(line.text[:MOST_OF_LINE]).text
-    codes = [match for each in (*below, *above) if (match := _CODE.match(each.text[:MOST_OF_LINE])) is not None]
+    codes = [match for neighbour in (*below, *above) if (match := _CODE.match(neighbour.text[:MOST_OF_LINE])) is not None]
     if match := _PLACED.search(text):
         number = match["line"] or match["cuda"]
-        code = next((each["code"].strip() for each in codes if each["line"] == number), "")
+        code = next((excerpt["code"].strip() for excerpt in codes if excerpt["line"] == number), "")
         return [CompileError(f"{match['file']}:{number}", match["words"].strip(), code, line.number)]
     if (match := _GFORTRAN.match(text)) and (place := _search(_ABOVE, above[::-1])):
-        code = next((each["code"].strip() for each in codes if each["line"] == place["line"]), "")
+        code = next((excerpt["code"].strip() for excerpt in codes if excerpt["line"] == place["line"]), "")
         words = re.sub(r" at \(\d\)", "", match["words"].strip())
         return [CompileError(f"{place['file']}:{place['line']}", words, code, line.number, fortran=True)]
     if (match := _RUST.match(text)) and (place := _search(_BELOW, below)):
-        code = next((each["code"].strip() for each in _codes_below(line, facts) if each["line"] == place["line"]), "")
+        code = next((excerpt["code"].strip() for excerpt in _codes_below(line, facts) if excerpt["line"] == place["line"]), "")
         return [CompileError(f"{place['file']}:{place['line']}", match["words"].strip(), code, line.number)]
     return []
 
 
 def _codes_below(line: Line, facts: Facts) -> list[re.Match[str]]:
     following = facts.between(line.number + 1, line.number + 3 * LINES_BELOW)
-    return [match for each in following if (match := _CODE.match(each.text[:MOST_OF_LINE])) is not None]
+    return [match for neighbour in following if (match := _CODE.match(neighbour.text[:MOST_OF_LINE])) is not None]
 
 
 def _search(pattern: re.Pattern[str], lines: list[Line]) -> re.Match[str] | None:

@@ -58,13 +58,13 @@ def next_step(line: Line, facts: Facts) -> str:
 
 def last_step(line: Line | None, facts: Facts) -> str:
     """Return what to do about the last failure of a log by its kind, told by its line or by one shortly before; or empty."""
-    end = line if line is not None else next((each for each in reversed(facts.lines) if each.text.strip()), None)
+    end = line if line is not None else next((row for row in reversed(facts.lines) if row.text.strip()), None)
     if end is None:
         return ""
     if step := next_step(end, facts):
         return step
-    for each in reversed(facts.between(max(1, facts.progress.leg, end.number - BEFORE_END), end.number)):
-        block = block_of(each, facts)
+    for row in reversed(facts.between(max(1, facts.progress.leg, end.number - BEFORE_END), end.number)):
+        block = block_of(row, facts)
         if not FOLLOWS.search(block.root.text) and (step := _of_words(block.root, block, facts)):
             return step
     return ""
@@ -361,7 +361,7 @@ def _probe_sentence(command: str) -> str:
 def _told_before(cited: Citation, facts: Facts) -> str:
     """Return what the last line before that of a wrapper tells of a failure; empty where it tells of none."""
     line = error_before(cited, facts)
-    near = [each for each in facts.between(max(1, cited.line - 2), cited.line - 1) if each.text.strip()]
+    near = [row for row in facts.between(max(1, cited.line - 2), cited.line - 1) if row.text.strip()]
     line = line or (near[-1] if near and not _WRAPPER.search(near[-1].text) else None)
     if line is None:
         return ""

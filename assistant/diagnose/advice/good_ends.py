@@ -39,8 +39,8 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
         return f"{items_account(facts)} It is over and came to its end ({end}).".strip()
     bar, last = run_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
-        counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
-        return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
+        account = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
+        return f"{account}, and nothing is wrong up to the last line, job.log:{last}."
     if bar is not None:
         remaining = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
         reached = f": it stood at {bar.position} of {bar.total}, and {remaining}"
@@ -74,10 +74,10 @@ def run_before(facts: Facts) -> str:
     before = [episode for episode in facts.episodes if runs[-2].first <= episode.first < runs[-1].first]
     if not before:
         return ""
-    raised = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
+    exception = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
     return (
         f"The last of the {len(runs)} starts in this file, from line {runs[-1].first} on, shows no work yet: whether it gets"
-        f" further is not known. The one before it failed: {raised} (job.log:{before[-1].raised[-1].line})."
+        f" further is not known. The one before it failed: {exception} (job.log:{before[-1].raised[-1].line})."
     )
 
 
@@ -108,8 +108,8 @@ def items_account(facts: Facts) -> str:
     items = failed_items(facts)
     if items is None:
         return ""
-    met = _met(items, facts)
-    return " ".join(filter(None, (items.sentence, met, _repeat_account(items) if met else UNREAD)))
+    error_words = _error_words(items, facts)
+    return " ".join(filter(None, (items.sentence, error_words, _repeat_account(items) if error_words else UNREAD)))
 
 
 def with_items_first(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
@@ -121,28 +121,28 @@ def with_items_first(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     if items is None or cited.line not in items.error_lines:
         return diagnosis
     body = diagnosis.advice.removesuffix(NO_HELP).strip()
-    advice = " ".join(filter(None, (items.sentence, _met(items, facts), body, _repeat_account(items))))
+    advice = " ".join(filter(None, (items.sentence, _error_words(items, facts), body, _repeat_account(items))))
     return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
-def _met(items: FailedItems, facts: Facts) -> str:
+def _error_words(items: FailedItems, facts: Facts) -> str:
     """Return what each item met, those with the same error together."""
     by_error: dict[str, list[ItemError]] = {}
     for error in items.errors:
         by_error.setdefault(_words(error, facts), []).append(error)
     sentences = [
-        f"{', '.join(shorten(redact(error.item), SHOWN_OF_ITEM) for error in each[:MOST_SHOWN])}: {words} (job.log:{each[0].line})"
-        for words, each in list(by_error.items())[:MOST_SHOWN]
+        f"{', '.join(shorten(redact(error.item), SHOWN_OF_ITEM) for error in same[:MOST_SHOWN])}: {words} (job.log:{same[0].line})"
+        for words, same in list(by_error.items())[:MOST_SHOWN]
     ]
     return f"What they met: {'; '.join(sentences)}." if sentences else ""
 
 
 def _words(error: ItemError, facts: Facts) -> str:
-    raised = cut(redact(facts.streams.body(error.text).text.strip()), SHOWN_OF_ERROR).rstrip(".:")
+    exception = cut(redact(facts.streams.body(error.text).text.strip()), SHOWN_OF_ERROR).rstrip(".:")
     if error.report is None:
-        return raised
+        return exception
     report = cut(redact(_LEVEL.sub("", facts.streams.body(error.report.text).text.strip())), SHOWN_OF_ERROR).rstrip(".:")
-    return f"{raised}, before which it says: {report} (job.log:{error.report.number})"
+    return f"{exception}, before which it says: {report} (job.log:{error.report.number})"
 
 
 def _repeat_account(items: FailedItems) -> str:

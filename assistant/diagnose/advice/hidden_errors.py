@@ -149,12 +149,12 @@ def failed_line(diagnosis: Diagnosis, facts: Facts) -> FailedLine | None:
         )
         if error is not None:
             by_form.setdefault((error.kind, _DIGITS.sub("0", error.name)), []).append((error, line))
-    for (kind, _), each in sorted(by_form.items(), key=lambda item: (item[0][0] is not ShellErrorKind.FOLDER, -len(item[1]))):
-        error, last = each[0][0], each[-1][1]
+    for (kind, _), failures in sorted(by_form.items(), key=lambda item: (item[0][0] is not ShellErrorKind.FOLDER, -len(item[1]))):
+        error, last = failures[0][0], failures[-1][1]
         if facts.later_steps(last.number) or (kind is ShellErrorKind.COMMAND and _SET_UP_COMMAND.match(error.name)):
             continue
-        if kind is ShellErrorKind.FOLDER or len(each) >= FEWEST or _is_last_word(last, before):
-            return FailedLine(error, tuple(line for _, line in each), len({error.script for error, _ in each}))
+        if kind is ShellErrorKind.FOLDER or len(failures) >= FEWEST or _is_last_word(last, before):
+            return FailedLine(error, tuple(line for _, line in failures), len({error.script for error, _ in failures}))
     return None
 
 
@@ -184,23 +184,23 @@ def with_first_mend(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
 def _account(failed: FailedLine) -> str:
     error, times = failed.error, len(failed.lines)
     place = f"job.log:{failed.lines[0].number}"
-    often = f"{place} to {failed.lines[-1].number}, {times} times" if times > 1 else place
+    span = f"{place} to {failed.lines[-1].number}, {times} times" if times > 1 else place
     scripts = f" (and of {failed.scripts - 1} other scripts)" if failed.scripts > 1 else ""
     name = cut(error.name, SHOWN_OF_NAME)
     if error.kind is ShellErrorKind.FOLDER:
-        refused = "does not exist" if "ermission" not in error.why else "may not be entered"
+        problem = "does not exist" if "ermission" not in error.why else "may not be entered"
         account = (
-            f"the folder {name}, to which it changes, {refused}, so that all behind it ran in another folder ({often}). Correct "
+            f"the folder {name}, to which it changes, {problem}, so that all behind it ran in another folder ({span}). Correct "
             "the path or make the folder, and let the script end where that fails (cd ... || exit 1)"
         )
     elif error.kind is ShellErrorKind.COMMAND:
         account = (
-            f"the command {name} is not found there ({often}). Load the module or the environment that has it, or give its whole "
+            f"the command {name} is not found there ({span}). Load the module or the environment that has it, or give its whole "
             "path, and let the script end at the first failure (set -e)"
         )
     else:
         account = (
-            f"{name}: {error.why} ({often}). Correct that path (a relative one is seen from the folder in which the job runs), and "
+            f"{name}: {error.why} ({span}). Correct that path (a relative one is seen from the folder in which the job runs), and "
             "let the script end at the first failure (set -e)"
         )
     return f"First mend line {error.line} of {error.script}{scripts}: {account}; then submit it again."

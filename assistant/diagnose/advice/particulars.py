@@ -341,9 +341,9 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
     message = " ".join(message_of(cited, facts)[:MESSAGE_LINES])
     if diagnosis.reason in _OF_MESSAGES and _IS_NAN.search(message) and _OF_TRAINING.search(message):
         sentences.append(save_before_nan(cited, facts))
-    asserted = "device-side assert" in cited.text
-    nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
-    if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
+    is_device_assert = "device-side assert" in cited.text
+    nan = first_nan(facts, cited.line) if is_device_assert or _OF_NUMBERS.search(cited.text) else None
+    if nan is not None and f"job.log:{nan[1]})" not in advice and (is_device_assert or diagnosis.reason in _OF_MESSAGES | _ASKS):
         sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
     line = without_gpu(facts, cited.line) if diagnosis.reason != "cuda_error" else None
     if line is not None and f"job.log:{line.number}" not in advice:

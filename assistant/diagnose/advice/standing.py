@@ -129,11 +129,11 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
                 f"{node}What it tells last (job.log:{failing.number}: {text}) came while an object was cleaned up, after what "
                 "ended it; that is not in the log: run it again with its output in one file."
             )
-        if (often := _most_told(facts)) is not None and often[1].number != failing.number:
-            words = facts.streams.body(often[1].text).text.strip()
-            more = facts.line(often[1].number + 1) if words.endswith(":") else None
+        if (repeated := _most_told(facts)) is not None and repeated[1].number != failing.number:
+            words = facts.streams.body(repeated[1].text).text.strip()
+            more = facts.line(repeated[1].number + 1) if words.endswith(":") else None
             words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
-            return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
+            return f"{node}What it tells most often ({repeated[0]} times, last in job.log:{repeated[1].number}) is: {words}."
         block = block_of(failing, facts)
         if (len(block.lines) > 1 or work_before(block) is not None) and (account := account_of(failing, facts)):
             return f"{node}{account}"

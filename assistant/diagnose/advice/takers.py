@@ -57,7 +57,7 @@ def taker_slots(cited: Citation, origin: Origin, facts: Facts, slots_before: Map
     names = [match[1] for text in sources for match in _READS.finditer(text)]
     if loader:
         slots["loading"] = loader
-        value = next((each for name in names if (each := named_setting(facts, name, cited.line)) is not None), None)
+        value = next((setting for name in names if (setting := named_setting(facts, name, cited.line)) is not None), None)
         if value is not None and "/" in value.value:
             slots["loaded_from"] = f"{value.name} {value.value} (job.log:{value.line})"
     return slots

@@ -85,7 +85,7 @@ class Proof:
             facts: Of the case that it was made from, where they are there.
         """
         if not words.specific:
-            return f"too few telling words: {', '.join(words.telling) or 'none'}"
+            return f"too few telling words: {', '.join(words.distinctive) or 'none'}"
         if len(rule.pattern) > LONGEST_PATTERN:
             return f"the pattern has {len(rule.pattern)} characters"
         try:

@@ -140,13 +140,13 @@ def _decisive(records: Sequence[EndRecord]) -> EndRecord | None:
 def _terminated(of_state: Mapping[str, Line], memory: str, node: str) -> EndRecord:
     words = _value(of_state.get("Reason"))
     code = whole_number(_value(of_state.get("Exit Code")))
-    telling = tuple(of_state[name] for name in ("Reason", "Exit Code") if name in of_state)
+    cited = tuple(of_state[name] for name in ("Reason", "Exit Code") if name in of_state)
     if words == "Completed" and not code:
-        return EndRecord("kubernetes", RecordState.WELL, "no_failure", telling[:1], code=code)
+        return EndRecord("kubernetes", RecordState.WELL, "no_failure", cited[:1], code=code)
     if words == "OOMKilled":
-        return EndRecord("kubernetes", RecordState.BAD, "out_of_memory_error", telling, words, code=code, limit=memory)
+        return EndRecord("kubernetes", RecordState.BAD, "out_of_memory_error", cited, words, code=code, limit=memory)
     reason = "time_limit" if words == "DeadlineExceeded" else "preempted" if words == "Evicted" else reason_of_end(code, None)
-    return EndRecord("kubernetes", RecordState.BAD, reason, telling[::-1], words, node, code=code)
+    return EndRecord("kubernetes", RecordState.BAD, reason, cited[::-1], words, node, code=code)
 
 
 def _value(line: Line | None) -> str:
@@ -202,16 +202,16 @@ def _of_aws(lines: Sequence[Line]) -> EndRecord | None:
     why, why_line = fields_by_name.get("reason", ("", words_line))
     code = whole_number(fields_by_name.get("exitCode", ("", words_line))[0])
     memory = fields_by_name.get("memory", ("", words_line))[0]
-    reason, telling, limit = reason_of_end(code, None), (words_line, status_line), ""
+    reason, cited, limit = reason_of_end(code, None), (words_line, status_line), ""
     if "OutOfMemory" in why:
-        reason, telling, limit = "out_of_memory_error", (why_line, status_line), f"{memory} MB" if memory else ""
+        reason, cited, limit = "out_of_memory_error", (why_line, status_line), f"{memory} MB" if memory else ""
     elif "duration exceeded" in words:
         reason = "time_limit"
     elif re.search(r"Host EC2 .{0,120}terminated|Spot", words):
         reason = "preempted"
     elif re.search(r"[Cc]ancel|[Tt]erminated by|by user", words):
         reason = "cancelled"
-    record = EndRecord("aws", RecordState.BAD, reason, telling, why or words, code=code, limit=limit)
+    record = EndRecord("aws", RecordState.BAD, reason, cited, why or words, code=code, limit=limit)
     return _with_texts(record, texts)
 
 
@@ -232,8 +232,8 @@ def _of_google(lines: Sequence[Line]) -> EndRecord | None:
             code = int(code_match[1]) if code_match is not None else None
             reason = _GOOGLE_CODES.get(code or 0) or reason_of_end(code, None)
             why = (line, code, reason) if match["what"] == "Task" or why is None else why
-            telling = tuple(dict.fromkeys((why[0], line)))
-            record = EndRecord("google", RecordState.BAD, why[2], telling, match["words"].strip(), code=why[1])
+            cited = tuple(dict.fromkeys((why[0], line)))
+            record = EndRecord("google", RecordState.BAD, why[2], cited, match["words"].strip(), code=why[1])
     return _with_texts(record, texts)
 
 

@@ -51,7 +51,7 @@ def _was_loading(cited: Citation, facts: Facts) -> bool:
     """Tell whether the last words of a program before an error, but for those of its launcher, are that it loads a saved state."""
     if cited.file != "job.log":
         return False
-    episode = next((each for each in facts.episodes if each.first <= cited.line <= each.last), None)
+    episode = next((chain for chain in facts.episodes if chain.first <= cited.line <= chain.last), None)
     end = (episode.first if episode is not None else cited.line) - 1
     lines = facts.between(max(1, facts.progress.leg, end - LINES_BEFORE), end)
     words = (facts.streams.body(line.text[:MOST_OF_LINE]).text for line in reversed(lines) if line.text.strip())
@@ -61,7 +61,7 @@ def _was_loading(cited: Citation, facts: Facts) -> bool:
 
 SAME_KIND = 0.9
 """Share of the strength of a cause that the end of a later start has at least."""
-_REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
+_REFUSAL = re.compile(r"([\w.-]{1,80}): error: ")
 """How argparse ends a program."""
 
 
@@ -90,9 +90,9 @@ def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
     """Return the stream and the program that ended with a finding; None where it need not have ended there."""
     if finding.file != "job.log" or facts.streams.body(finding.text).stream:
         return None
-    if match := _REFUSED.match(finding.text):
+    if match := _REFUSAL.match(finding.text):
         return "", match[1]
-    episode = next((e for e in facts.episodes if any(raised.line == finding.line for raised in e.raised)), None)
+    episode = next((e for e in facts.episodes if any(exception.line == finding.line for exception in e.raised)), None)
     if episode is None and finding.reason == "syntax_error":  # Python did not get beyond reading the program
         return (
             ("", origin.file)

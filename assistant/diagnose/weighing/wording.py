@@ -115,8 +115,8 @@ def ends_in_spite(line: Line, facts: Facts) -> bool:
 def _states_end(text: str) -> bool:
     """Tell whether a line says that the program ends, or begins with the name of an exception."""
     read_text = text if len(text) <= 2 * MOST_OF_LINE else text[:MOST_OF_LINE] + " " + text[-MOST_OF_LINE:]
-    raised = _EXCEPTION.search(read_text)
-    return _END.search(read_text) is not None or (raised is not None and _PROSE.search(read_text[: raised.start()]) is None)
+    exception = _EXCEPTION.search(read_text)
+    return _END.search(read_text) is not None or (exception is not None and _PROSE.search(read_text[: exception.start()]) is None)
 
 
 def _tells_fallback(number: int, notice: Sequence[Line], *, is_box: bool) -> bool:

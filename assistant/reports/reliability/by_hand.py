@@ -42,11 +42,11 @@ def handling_table(facts: Sequence[IncidentFacts]) -> FigureTable:
     needed = sum(fact.handling is Handling.ALONE or fact.handling.by_person for fact in facts)
     rows: list[tuple[Cell, ...]] = []
     for handling in Handling:
-        some = [fact for fact in facts if fact.handling is handling]
-        counted = handling is Handling.ALONE or handling.by_person
-        asked_s = np.sort(np.array([sum(wait.end_s - wait.begin_s for wait in fact.waits) for fact in some if fact.waits]))
+        group = [fact for fact in facts if fact.handling is handling]
+        counts = handling is Handling.ALONE or handling.by_person
+        asked_s = np.sort(np.array([sum(wait.end_s - wait.begin_s for wait in fact.waits) for fact in group if fact.waits]))
         rows.append(
-            (str(handling), len(some), share_of_count(len(some), needed) if counted else None, median(asked_s), mean(asked_s))
+            (str(handling), len(group), share_of_count(len(group), needed) if counts else None, median(asked_s), mean(asked_s))
         )
     note = (
         f"The paper says {PAPER_SHARE:.0%} of the interventions of people were saved (6.1); it does not say how they were counted."
@@ -67,10 +67,10 @@ def reasons_table(facts: Sequence[IncidentFacts]) -> FigureTable:
         TableColumn("most", "what the rest needed most"),
     )
     rows: list[tuple[Cell, ...]] = []
-    for reason, some in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:MOST_REASONS]:
-        needs = [str(fact.handling) for fact in some if fact.handling.by_person]
+    for reason, group in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:MOST_REASONS]:
+        needs = [str(fact.handling) for fact in group if fact.handling.by_person]
         most = max(sorted(set(needs)), key=needs.count) if needs else ""
-        rows.append((reason, len(some), share_alone(some), most))
+        rows.append((reason, len(group), share_alone(group), most))
     return FigureTable("handling_by_reason", "Without a person, by reason", columns, tuple(rows))
 
 

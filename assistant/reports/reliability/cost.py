@@ -212,6 +212,6 @@ def _remarks(runs: JoinedRuns, cost: Values, hours: Values, unpriced: Mask, pric
             UsageRemark("unused", f"No job has the account or partition of these prices: {', '.join(unused[:8])}.", "note")
         )
     total = float(cost.sum())
-    spent = f"{quantity(float(cost[runs.failed].sum()), prices.currency)} of {quantity(total, prices.currency)}"
-    sentences.append(UsageRemark("failures", f"Failures cost {spent}.", "note"))
+    failure_cost = f"{quantity(float(cost[runs.failed].sum()), prices.currency)} of {quantity(total, prices.currency)}"
+    sentences.append(UsageRemark("failures", f"Failures cost {failure_cost}.", "note"))
     return sentences

@@ -254,8 +254,12 @@ def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
     diagnosed_runs, failed = diagnosed(runs), int(runs.failed.sum())
     sentences = []
     if not_known := failed - int(diagnosed_runs.sum()):
-        spent = failure_time_share(runs, runs.failed & ~diagnosed_runs)
-        cost = f", with {share(spent.value)} of the GPU time of failures" if isinstance(spent, IntervalValue) else ""
+        undiagnosed_share = failure_time_share(runs, runs.failed & ~diagnosed_runs)
+        cost = (
+            f", with {share(undiagnosed_share.value)} of the GPU time of failures"
+            if isinstance(undiagnosed_share, IntervalValue)
+            else ""
+        )
         text = f"{not_known:,} of {failed:,} failures are not diagnosed{cost}: no incident, or none with a reason."
         sentences.append(UsageRemark("not_diagnosed", text, "note"))
     in_paper = _in_paper(runs)
@@ -263,12 +267,12 @@ def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
     by_count = share_of_count(int(infra.sum()), int(in_paper.sum()))
     by_time = time_share(np.where(in_paper, runs.jobs.gpu_s, np.nan), infra)
     if by_count is not None and by_time is not None:
-        few = " Few failures stand behind this." if by_count.small or by_time.small else ""
+        caution = " Few failures stand behind this." if by_count.small or by_time.small else ""
         sentences.append(
             UsageRemark(
                 "infrastructure",
                 f"Infrastructure: {cell_text(by_count, 'share')} of failures of the three categories (the paper: 10.9 %) and "
-                f"{cell_text(by_time, 'share')} of their GPU time (the paper: 82.1 %).{few}",
+                f"{cell_text(by_time, 'share')} of their GPU time (the paper: 82.1 %).{caution}",
                 "note",
             )
         )

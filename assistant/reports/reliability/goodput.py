@@ -91,31 +91,31 @@ def goodput(runs: JoinedRuns, among: Mask | None = None) -> Goodput:
         runs: All runs.
         among: Those that count; all without it.
     """
-    counted = runs.jobs.gpu_s > 0
+    has_gpu_time = runs.jobs.gpu_s > 0
     if among is not None:
-        counted = counted & among
+        has_gpu_time = has_gpu_time & among
     gpu_ms = np.zeros(runs.jobs.count, dtype=np.int64)
-    gpu_ms[counted] = np.rint(runs.jobs.gpu_s[counted] * 1000).astype(np.int64)
+    gpu_ms[has_gpu_time] = np.rint(runs.jobs.gpu_s[has_gpu_time] * 1000).astype(np.int64)
     codes = part_codes(runs)
     sums = np.zeros(len(PARTS), dtype=np.int64)
     counts = np.zeros(len(PARTS), dtype=np.int64)
     divided = divisions(runs, gpu_ms)
-    usual = counted.copy()
+    usual = has_gpu_time.copy()
     usual[list(divided)] = False
     np.add.at(sums, codes[usual], gpu_ms[usual])
     np.add.at(counts, codes[usual], 1)
     for place, parts in divided.items():
-        if counted[place]:
+        if has_gpu_time[place]:
             for key, part_ms in parts.items():
                 sums[PLACES[key]] += part_ms
                 counts[PLACES[key]] += part_ms > 0
-    weights = gpu_ms[counted].astype(np.float64)
+    weights = gpu_ms[has_gpu_time].astype(np.float64)
     return Goodput(
         {part.key: int(sums[place]) for place, part in enumerate(PARTS)},
         {part.key: int(counts[place]) for place, part in enumerate(PARTS)},
-        int(gpu_ms[counted].sum()),
+        int(gpu_ms[has_gpu_time].sum()),
         float(np.square(weights).sum()),
-        int(np.count_nonzero(gpu_ms[counted])),
+        int(np.count_nonzero(gpu_ms[has_gpu_time])),
         runs.has_store,
     )
 

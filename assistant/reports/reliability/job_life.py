@@ -339,8 +339,8 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
         return [UsageRemark("no_run", text, "note")]
     sentences = []
     last = life.attempts[-1]
-    which = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
-    text = f"{which} ended {last.state or 'in a state that is not known'}"
+    subject = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
+    text = f"{subject} ended {last.state or 'in a state that is not known'}"
     sentences.append(UsageRemark("last", f"{text}, after {quantity(float(runs.jobs.run_s[last.place]), 's')}.", "note"))
     if by_name := sum(join is Join.NAME for join in _joins(life)):
         text = (

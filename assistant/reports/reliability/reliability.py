@@ -250,7 +250,7 @@ def _on_people(facts: Sequence[IncidentFacts]) -> list[UsageRemark]:
     if not isinstance(alone, IntervalValue):
         return [UsageRemark("alone", "No incident of the period came to an end that needed something done.", "note")]
     word = "below" if alone.high < PAPER_SHARE else "above" if alone.low > PAPER_SHARE else "not to be told from"
-    few = " Few incidents stand behind this." if alone.small else ""
+    caution = " Few incidents stand behind this." if alone.small else ""
     level = "note" if alone.small or word.startswith("not") else "unusual"
-    text = f"{cell_text(alone, 'share')} of {alone.n:,} incidents needed no person: {word} the paper's {PAPER_SHARE:.0%}.{few}"
+    text = f"{cell_text(alone, 'share')} of {alone.n:,} incidents needed no person: {word} the paper's {PAPER_SHARE:.0%}.{caution}"
     return [UsageRemark("alone", text, level)]

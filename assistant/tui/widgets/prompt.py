@@ -174,7 +174,7 @@ class Prompt(TextArea):
         names_offered = name_offers(self.text, self.values_of)
         if not names_offered:
             return False
-        common = common_beginning([each.line for each in names_offered])
+        common = common_beginning([offer.line for offer in names_offered])
         self._named_in = common if len(names_offered) > 1 else None
         if len(common) > len(self.text):
             self._take(common)
@@ -313,10 +313,10 @@ def history_offers(text: str, lines: Sequence[str]) -> list[CompletionOffer]:
     """Return the lines that were typed before and hold all words of a text, the newest first and each once."""
     words = text.casefold().split()
     distinct = dict.fromkeys(reversed(lines))
-    matching = [each for each in distinct if all(word in each.casefold() for word in words)]
+    matching = [line for line in distinct if all(word in line.casefold() for word in words)]
     return [
-        CompletionOffer(each, short(each, 120), "" if place else "typed before: Enter takes it")
-        for place, each in enumerate(matching[:MOST_OFFERED])
+        CompletionOffer(line, short(line, 120), "" if place else "typed before: Enter takes it")
+        for place, line in enumerate(matching[:MOST_OFFERED])
     ]
 
 
