@@ -19,7 +19,6 @@ from assistant.reports.figures import IntervalValue, RangePlot, UsageReport, Wat
 from assistant.reports.intake import TimeRange
 from assistant.reports.page import page
 from assistant.reports.plots import svg
-from assistant.reports.reliability.by_hand import handling_table, share_alone
 from assistant.reports.reliability.downtime import downtime
 from assistant.reports.reliability.failure_rates import FailureRate, RestartCost, chains, effective_ratio, failure_rate
 from assistant.reports.reliability.goodput import PARTS, goodput
@@ -33,7 +32,7 @@ from assistant.reports.reliability.intervals import (
     q_values,
     ratio_of_sums,
 )
-from assistant.reports.reliability.reliability import reliability_report
+from assistant.reports.reliability.reliability import handling_table, reliability_report, share_alone
 from assistant.reports.wording import cell_text
 from bench import _accounting
 from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Case, Row, at, facts_of, frame_of, plain_facts, runs_of

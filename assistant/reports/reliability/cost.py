@@ -128,7 +128,7 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
             ("GPU hours", float(hours.sum()), "GPU h"),
             ("cost", total, prices.currency),
             ("of failures", float(cost[runs.failed].sum()), prices.currency),
-            ("of failures, of all", _share(cost, runs.failed), "share"),
+            ("of failures, of all", time_share(cost, runs.failed), "share"),
             ("known to be lost", float((cost * lost["bad"]).sum()) if runs.has_store else NOT_KNOWN, prices.currency),
             ("not known whether lost", float((cost * lost["none"]).sum()), prices.currency),
             ("GPU hours without a price", float(hours[unpriced].sum()), "GPU h"),
@@ -141,10 +141,6 @@ def _described(prices: Prices) -> str:
     common = "none in common" if prices.gpu_hour is None else f"{prices.gpu_hour:g} {prices.currency} a GPU hour"
     other_prices = [f"{name} {value:g}" for by_name in (prices.account, prices.partition) for name, value in by_name.items()]
     return "; ".join([common, *([", ".join(other_prices[:MOST_GROUPS])] if other_prices else [])])
-
-
-def _share(cost: Values, part: Mask) -> Cell:
-    return time_share(cost, part)
 
 
 def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values], currency: str) -> FigureTable:
@@ -166,7 +162,7 @@ def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values],
             int(mask.sum()),
             float(np.nansum(runs.jobs.gpu_s[mask])) / 3600,
             float(cost[mask].sum()),
-            _share(cost, mask),
+            time_share(cost, mask),
             float(cost[mask & runs.failed].sum()),
             float((cost * lost["bad"])[mask].sum()) if runs.has_store else None,
             float((cost * lost["none"])[mask].sum()),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -20,7 +18,7 @@ from assistant.reports.reliability.downtime import downtime, gaps_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
 from assistant.reports.reliability.nodes import NO_LIST
 from assistant.reports.reliability.runs import RAN, Join, JoinedRuns, read_runs
-from assistant.reports.wording import NOT_KNOWN, quantity, share
+from assistant.reports.wording import NOT_KNOWN, moment, quantity, share
 
 if TYPE_CHECKING:
     import duckdb
@@ -195,10 +193,6 @@ def _joins(life: JobLife) -> list[Join]:
     return [joins.get(attempt.place, Join.NONE) for attempt in life.attempts]
 
 
-def _moment(seconds: float, zone: str) -> str:
-    return "–" if np.isnan(seconds) else f"{datetime.fromtimestamp(seconds, ZoneInfo(zone)):%Y-%m-%d %H:%M}"
-
-
 def _attempt_table(life: JobLife, zone: str) -> FigureTable:
     columns = (
         TableColumn("attempt", "attempt", "count"),
@@ -224,8 +218,8 @@ def _attempt_table(life: JobLife, zone: str) -> FigureTable:
             (
                 number,
                 attempt.id,
-                _moment(float(runs.jobs.start_s[place]), zone),
-                _moment(float(runs.jobs.end_s[place]), zone),
+                moment(float(runs.jobs.start_s[place]), zone),
+                moment(float(runs.jobs.end_s[place]), zone),
                 float(runs.jobs.run_s[place]),
                 _number(runs.jobs.queue_s[place]),
                 _number(runs.jobs.gpus[place]),
@@ -296,7 +290,7 @@ def _incident_table(life: JobLife, zone: str) -> FigureTable:
         (
             fact.id,
             f"{fact.job}, attempt {fact.attempt}" if fact.attempt else fact.job or "",
-            _moment(fact.failed_s, zone),
+            moment(fact.failed_s, zone),
             str(fact.kind),
             f"{fact.reason} ({fact.category})" if fact.diagnosed else fact.reason or "not diagnosed",
             fact.times.detect_s,
