@@ -107,7 +107,7 @@ _CULPRIT = re.compile(
     rf"|responsible|failed|die[ds]?"
     rf"|killed|issue|wrong|it|that|was)\b|\bwhose {_NODE_NOUN}\b|\b(?:which|what) {_NODE_NOUN}\W*$"
 )
-_OFTEN = re.compile(r"\b(?:most|often|worst|usually|ever|always|week|month|down|out|drained|free|idle|cordoned|running|runs?)\b")
+_USUAL = re.compile(r"\b(?:most|often|worst|usually|ever|always|week|month|down|out|drained|free|idle|cordoned|running|runs?)\b")
 _LOST = re.compile(
     r"\b(?:steps?|work|progress|training|iterations?|much|many)\b.*\b(?:lost|lose|loses|losing|redo|redone"
     r"|repeat(?:ed)?|wasted?|throw away|(?:do|does|make|makes|made|done|run) (?:\w+ )?again)\b"
@@ -361,7 +361,7 @@ def _family(question: _Question) -> AspectReading | None:
 
 
 def _culprit(question: _Question) -> AspectReading | None:
-    if question.nodes_named or question.names.span or question.says(_OFTEN) or not question.says(_CULPRIT):
+    if question.nodes_named or question.names.span or question.says(_USUAL) or not question.says(_CULPRIT):
         return None
     return _reading(question, "culprit", "explain_job") if question.of_job else None
 

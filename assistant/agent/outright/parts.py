@@ -75,7 +75,7 @@ _TELL = re.compile(
     re.IGNORECASE,
 )
 _TELL_IF = re.compile(r"^(?:just |only |please |pls |also )*(?:tell|say|show) (?:me|us) (?:whether|if)\s+", re.IGNORECASE)
-_ITS = re.compile(r"^why (?:its|it's|it is)\b", re.IGNORECASE)
+_WHY_IT_IS = re.compile(r"^why (?:its|it's|it is)\b", re.IGNORECASE)
 _COURTESY = (
     re.compile(
         (
@@ -162,7 +162,7 @@ def _direct(part: str) -> str:
         flags=re.IGNORECASE,
     )
     part = re.sub(r"\bnvm\b", "never mind", _TELL.sub("", part), flags=re.IGNORECASE)
-    return _ITS.sub("why is it", part)
+    return _WHY_IT_IS.sub("why is it", part)
 
 
 def _chinese_parts(sentence: str) -> Sequence[str]:

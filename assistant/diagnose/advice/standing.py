@@ -24,7 +24,7 @@ from assistant.records import Diagnosis, MetricPoint
 
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 SHOWN_OF_END = 120
-CLEANED_UP, OFTEN = 20, 5
+CLEANED_UP, FEWEST_REPETITIONS = 20, 5
 """Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
 _DIGITS = re.compile(r"\d+")
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
@@ -229,7 +229,7 @@ def _most_told(facts: Facts) -> tuple[int, Line] | None:
             words = _DIGITS.sub("0", facts.streams.body(line.text[:MOST_OF_LINE]).text)
             counts[words] = (counts.get(words, (0, line))[0] + 1, line)
     most = max(counts.values(), key=lambda count: count[0], default=None)
-    return most if most is not None and most[0] >= OFTEN else None
+    return most if most is not None and most[0] >= FEWEST_REPETITIONS else None
 
 
 def _exit_status(facts: Facts) -> Line | None:

@@ -183,7 +183,7 @@ def _read_memory(event: _Event, job: _Job) -> None:
 def _set(job: _Job, state: RecordState, reason: str, event: _Event, cited: Line, *, words: str = "") -> None:
     lines = (cited, event.head) if cited is not event.head else (event.head,)
     # the same said again and again is told by its first line, too
-    same = [line for line in job.lines if job.reason == reason and line.number not in {shown.number for shown in lines}]
+    same = [line for line in job.lines if job.reason == reason and line.number not in {entry.number for entry in lines}]
     job.state, job.reason, job.lines, job.words = state, reason, (*lines[:1], *same[:4], *lines[1:])[:6], words
     job.by_user = False
 

@@ -71,7 +71,7 @@ LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
 LONG_BEFORE = 25
 """Lines with words between a plain line and a traceback that show that the program lived with the first."""
-OFTEN = 5
+FEWEST_SURVIVED = 5
 """Times that a line was survived after which the next is taken for no cause, either."""
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
@@ -115,7 +115,7 @@ def _weigh_notices(findings: Sequence[Finding]) -> None:
     survived = Counter(f.rule for f in findings if f.survived and f.episode is None and not f.orphan)
     for finding in findings:
         is_notice = finding.episode is None and not finding.orphan and not finding.survived and not finding.blames
-        if is_notice and survived[finding.rule] >= OFTEN and finding.reason not in ENDINGS:
+        if is_notice and survived[finding.rule] >= FEWEST_SURVIVED and finding.reason not in ENDINGS:
             finding.factor, finding.survived = finding.factor * 0.3, True
             finding.note = "printed before, and the work went on each time"
 
