@@ -252,14 +252,14 @@ def _remarks(facts: SystemFacts) -> Iterator[StateRemark]:
 
 
 def _of_scheduler(scheduler: SchedulerFacts, now: datetime) -> Iterator[StateRemark]:
-    about, level, answered = StateSubject.SCHEDULER, StateLevel.UNKNOWN, scheduler.answered
+    about, level, last_answer = StateSubject.SCHEDULER, StateLevel.UNKNOWN, scheduler.answered
     if scheduler.trouble:
-        since = f" since {_clock(answered, now)}" if answered is not None else ""
+        since = f" since {_clock(last_answer, now)}" if last_answer is not None else ""
         yield StateRemark(level, about, f"the scheduler does not answer{since}: {scheduler.trouble}", f"! scheduler silent{since}")
-    elif answered is None:
+    elif last_answer is None:
         yield StateRemark(level, about, "the scheduler has not answered yet", "asking the scheduler…", begins=True)
-    elif now - answered > LATE:
-        old = span_text(now - answered)
+    elif now - last_answer > LATE:
+        old = span_text(now - last_answer)
         yield StateRemark(level, about, f"the scheduler's last answer is {old} old", f"! scheduler's answer {old} old")
 
 
@@ -322,23 +322,23 @@ def read_facts(store: Store, policy: PolicyStanding, stopped_by: str | None, now
     with store.snapshot():
         lease, watches = store.leader(), store.watches()
         leader = lease.owner if lease is not None and lease.until > now else None
-        own = next((watch for watch in watches if watch.owner == leader), None) or next(
+        leading = next((watch for watch in watches if watch.owner == leader), None) or next(
             (watch for watch in watches if watch.leads), None
         )
-        leads_now = own is not None and own.leads and own.owner == leader
-        whole = [watch.whole_at for watch in watches if watch.whole_at is not None]
+        leads_now = leading is not None and leading.leads and leading.owner == leader
+        complete_passes = [watch.whole_at for watch in watches if watch.whole_at is not None]
         needs = store.unacknowledged()
         return StoreFacts(
             leader=leader,
-            watch=own.owner if own is not None else "",
-            since=own.began if own is not None else None,
-            last_look=own.at if own is not None else None,
-            last_whole_look=max(whole, default=None),
-            trouble=own.trouble if own is not None else (),
-            troubles=len(own.trouble) if own is not None else 0,
-            mode=own.mode if leads_now and own is not None and own.mode else policy.mode,
-            policy=own.policy if leads_now and own is not None and own.mode else policy.digest,
-            policy_problem=policy.problem or (own.policy_problem if leads_now and own is not None else ""),
+            watch=leading.owner if leading is not None else "",
+            since=leading.began if leading is not None else None,
+            last_look=leading.at if leading is not None else None,
+            last_whole_look=max(complete_passes, default=None),
+            trouble=leading.trouble if leading is not None else (),
+            troubles=len(leading.trouble) if leading is not None else 0,
+            mode=leading.mode if leads_now and leading is not None and leading.mode else policy.mode,
+            policy=leading.policy if leads_now and leading is not None and leading.mode else policy.digest,
+            policy_problem=policy.problem or (leading.policy_problem if leads_now and leading is not None else ""),
             policy_now=policy.digest,
             mode_now=policy.mode,
             kill_switch=stopped_by or "",
@@ -355,8 +355,8 @@ def _acknowledged(store: Store, now: datetime) -> int:
         "SELECT count(*) AS many FROM incidents WHERE state = ? AND EXISTS (SELECT 1 FROM stages WHERE "
         "incident = incidents.id AND stage = ? AND at >= coalesce(incidents.closed, '') AND at > ?)"
     )
-    counted = store.row(sql, [str(IncidentState.ESCALATED), ACKNOWLEDGED, time_text(now - ACKNOWLEDGED_FOR)])
-    return int(counted["many"]) if counted is not None else 0
+    row = store.row(sql, [str(IncidentState.ESCALATED), ACKNOWLEDGED, time_text(now - ACKNOWLEDGED_FOR)])
+    return int(row["many"]) if row is not None else 0
 
 
 def span_text(span: timedelta) -> str:

@@ -108,7 +108,8 @@ def _read(path: Path) -> str:
 
 
 def _to_page(path: Path) -> str:
-    from assistant.reports.cluster import ReportFrame, cluster_report
+    from assistant.reports.cluster import cluster_report
+    from assistant.reports.figures import ReportFrame
     from assistant.reports.page import page
     from assistant.reports.reading import ReadRequest, read_source
     from assistant.reports.references import reference_clusters

@@ -107,7 +107,7 @@ _CULPRIT = re.compile(
     rf"|responsible|failed|die[ds]?"
     rf"|killed|issue|wrong|it|that|was)\b|\bwhose {_NODE_NOUN}\b|\b(?:which|what) {_NODE_NOUN}\W*$"
 )
-_OFTEN = re.compile(r"\b(?:most|often|worst|usually|ever|always|week|month|down|out|drained|free|idle|cordoned|running|runs?)\b")
+_USUAL = re.compile(r"\b(?:most|often|worst|usually|ever|always|week|month|down|out|drained|free|idle|cordoned|running|runs?)\b")
 _LOST = re.compile(
     r"\b(?:steps?|work|progress|training|iterations?|much|many)\b.*\b(?:lost|lose|loses|losing|redo|redone"
     r"|repeat(?:ed)?|wasted?|throw away|(?:do|does|make|makes|made|done|run) (?:\w+ )?again)\b"
@@ -202,8 +202,8 @@ class _Question(NamedTuple):
     @property
     def of_job(self) -> bool:
         """Whether it is about a job: named, or spoken of last."""
-        spoken = self.dialogue.jobs and self.dialogue.subject in ("job", "incident", "")
-        return bool(self.names.jobs or self.names.candidates or (spoken and not self.nodes_named))
+        earlier_jobs = self.dialogue.jobs and self.dialogue.subject in ("job", "incident", "")
+        return bool(self.names.jobs or self.names.candidates or (earlier_jobs and not self.nodes_named))
 
     @property
     def of_node(self) -> bool:
@@ -252,9 +252,9 @@ def _reading(question: _Question, aspect: str, intent: str) -> AspectReading:
 def _step(question: _Question) -> AspectReading | None:
     """Read `why not 500` and `the one before` where checkpoints are spoken of."""
     names, dialogue = question.names, question.dialogue
-    spoken = dialogue.intent in _CHECKPOINTS and bool(dialogue.jobs)
+    names_earlier_job = dialogue.intent in _CHECKPOINTS and bool(dialogue.jobs)
     if (
-        spoken
+        names_earlier_job
         and question.names_nothing
         and (PRECEDING.search(question.text) or question.says(_BEFORE_IT))
         and not question.says(r"\b(?:job|run|incident|attempt)\b")
@@ -361,7 +361,7 @@ def _family(question: _Question) -> AspectReading | None:
 
 
 def _culprit(question: _Question) -> AspectReading | None:
-    if question.nodes_named or question.names.span or question.says(_OFTEN) or not question.says(_CULPRIT):
+    if question.nodes_named or question.names.span or question.says(_USUAL) or not question.says(_CULPRIT):
         return None
     return _reading(question, "culprit", "explain_job") if question.of_job else None
 

@@ -1,19 +1,28 @@
-"""One answer from its parts: what it cannot tell, the sentence that the form of the question asks for, and why."""
+"""One answer from its parts: what it cannot tell, the sentence that the form of the question asks for, and why.
+
+The lines themselves come by the intent of the request (`request_lines`), with what of it was left out and for which of several
+jobs; a source of the last answer is shown with all that it holds (`show 1`).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from assistant.agent.answer import AnswerKind
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, cut_text
+from assistant.agent.chooser import intents
 from assistant.agent.coverage import attributes_of, figures_told, uncovered, uncovered_told
 from assistant.agent.dialogue import QuestionRequest, QuestionTurn
 from assistant.agent.forms import MOST_WHYS, first_sentence
 from assistant.agent.moods import CHANGING
 from assistant.agent.queries import RecordQuery, read_query
+from assistant.agent.request_names import MODE, several_jobs
 from assistant.agent.tell_comparison import comparison_told
 from assistant.agent.tell_counsel import aspect_told
+from assistant.agent.tell_orders import later_told, until_told
 from assistant.agent.tell_queries import query_told
+from assistant.agent.tellers import TELLERS, tell_unknown
 
 _COUNTABLE = frozenset(
     {
@@ -109,3 +118,43 @@ def _whys(lines: Sequence[str], heads: Sequence[str]) -> list[str]:
             break
         whys += [line] if line not in heads else []
     return whys
+
+
+MOST_SHOWN = 60_000
+
+
+def source_shown(sources: Sequence[AnswerSource], number: int) -> Answer:
+    """Return a source of the last answer with all that it holds."""
+    cited = next((source for source in sources if source.number == number), None)
+    if cited is None:
+        numbers = ", ".join(str(source.number) for source in sources)
+        return Answer(f"The last answer has no source {number}; it has {numbers}.", AnswerKind.UNKNOWN, MODE, "show")
+    text = cited.value if isinstance(cited.value, str) else json.dumps(cited.value, ensure_ascii=False, indent=2)
+    body = cut_text(cited.error or text, MOST_SHOWN)
+    return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
+
+
+def request_lines(turn: QuestionTurn) -> Iterator[str]:
+    """Tell what was asked, or which name of it is unknown."""
+    strangers = turn.request.names.strangers
+    needs = intents()[turn.request.intent].needs
+    lacks = ("job" in needs and not turn.request.job) or ("node" in needs and not turn.request.nodes)
+    lacks = lacks or ("incident" in needs and turn.request.incident is None)
+    if needs.count("job") > 1:
+        lacks = lacks or not turn.request.other_job
+    if strangers and (lacks or turn.request.intent in CHANGING or turn.request.intent in ("plan", "seen_before", "node_history")):
+        for stranger in strangers:
+            yield from tell_unknown(turn, stranger)
+        return
+    for stranger in strangers:
+        yield f"(Left out: {stranger}.)"
+    if turn.request.intent in CHANGING:
+        if later := later_told(turn):
+            yield later
+            return
+        yield from filter(None, [until_told(turn)])
+    for job in several_jobs(turn.request):
+        turn.request = replace(turn.request, job=job)
+        yield from TELLERS[turn.request.intent](turn)
+    if turn.request.intent in CHANGING and any(proposal.approval is not None for proposal in turn.proposals):
+        turn.kind = AnswerKind.PROPOSAL

@@ -1,14 +1,21 @@
 """A question in its conversation: the calls that are made for it, what is proposed, and what it points back to.
 
-It points back by `it`, `its log`, `the second one`, `the one before`.
+It points back by `it`, `its log`, `the second one`, `the one before`. What was spoken of outlives the process in the file of the
+conversation, as with a language model.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal, harmless, one_line
@@ -17,8 +24,9 @@ from assistant.agent.moods import CHANGING
 from assistant.agent.proposals import BY, proposal_told, put_before_person
 from assistant.agent.words import NameInventory, Names
 from assistant.display import line
-from assistant.errors import NightshiftError
+from assistant.errors import ConfigError, NightshiftError
 from assistant.gate import Gate
+from assistant.private_files import open_private, private_folder
 from assistant.redact import head_of, redact, redact_value
 
 MOST_VALUE = 400_000
@@ -396,3 +404,57 @@ def completed(request: QuestionRequest, names: Names, dialogue: Dialogue) -> Que
     nodes = request.nodes or (dialogue.nodes if not names.strangers else ())
     incident = request.incident if request.incident is not None or names.strangers else dialogue.incident
     return replace(request, job=job, nodes=nodes, incident=incident)
+
+
+logger = logging.getLogger(__name__)
+
+KEPT_TALKS = 40
+MOST_KEPT = 200_000
+"""Characters of the sources of one conversation that are kept; what is longer is looked up again when it is asked for."""
+_TABLE = "CREATE TABLE IF NOT EXISTS spoken (thread TEXT PRIMARY KEY, turn INTEGER NOT NULL, state TEXT NOT NULL)"
+
+
+def recall(path: Path, thread: str) -> Dialogue:
+    """Return what was spoken of in a conversation; nothing where there is none, or where it cannot be read any more."""
+    if not path.exists():
+        return Dialogue()
+    try:
+        with closing(sqlite3.connect(path, timeout=5.0)) as file:
+            row = file.execute("SELECT state FROM spoken WHERE thread = ?", [thread]).fetchone()
+        return _from_record(json.loads(row[0])) if row is not None else Dialogue()
+    except (sqlite3.Error, ValueError, TypeError, KeyError):
+        # a conversation is worth less than an answer
+        return Dialogue()
+
+
+def keep(path: Path, thread: str, state: Dialogue) -> None:
+    """Keep what was spoken of; of all conversations the newest. Where it cannot be kept the answer was given all the same."""
+    try:
+        private_folder(path.parent)
+        os.close(open_private(path, os.O_RDWR))
+        with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
+            file.execute(_TABLE)
+            turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
+            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_to_record(state))])
+            file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
+    except (sqlite3.Error, OSError, ConfigError) as error:
+        logger.warning("this conversation is not kept in %s: %s", path, error)
+
+
+def _to_record(state: Dialogue) -> dict[str, Any]:
+    record = asdict(state)
+    room = MOST_KEPT
+    for source in record["sources"]:
+        room -= len(json.dumps(source["value"], default=str))
+        if room < 0:
+            source["value"], source["error"] = None, "it was too long to be kept; ask again to see it"
+    return record
+
+
+def _from_record(record: dict[str, Any]) -> Dialogue:
+    rows: dict[str, Any] = {
+        name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed", "approvals", "proposed") if name in record
+    }
+    sources = tuple(AnswerSource(**source) for source in record["sources"])
+    fields: dict[str, Any] = {**record, **rows, "sources": sources}
+    return Dialogue(**fields)

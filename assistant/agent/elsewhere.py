@@ -88,25 +88,25 @@ def elsewhere(sentence: str, names: Names, inventory: NameInventory, *, english:
         inventory: What exists.
         english: Whether it is English: of other languages no list of common words is here, so that only known names count.
     """
-    own = _own_names(inventory)
+    cluster_names = _own_names(inventory)
     text = re.sub(r"\"[^\"]*\"|`[^`]*`", " ", sentence)
     word_lists = _word_lists()
     for match in word_lists.places.finditer(text):
-        if match.group().lower() not in own:
+        if match.group().lower() not in cluster_names:
             return match.group()
     has_names = bool(names.jobs or names.nodes or names.incidents)
     system = word_lists.systems.search(text) if not has_names else None
-    if system is not None and system.group().lower() not in own and _is_about(text, system):
+    if system is not None and system.group().lower() not in cluster_names and _is_about(text, system):
         return system.group()
     for word in _sites(text, has_names=has_names, english=english):
-        if word.lower() not in own:
+        if word.lower() not in cluster_names:
             return word
     return ""
 
 
 def _own_names(inventory: NameInventory) -> Set[str]:
-    own = {name.lower() for name in (*inventory.users, *inventory.nodes, *inventory.jobs.values())}
-    return own | {part for name in own for part in re.split(r"[^\w]+", name)}
+    names = {name.lower() for name in (*inventory.users, *inventory.nodes, *inventory.jobs.values())}
+    return names | {part for name in names for part in re.split(r"[^\w]+", name)}
 
 
 _OF_SYSTEM = re.compile(r"(?:\b(?:in|on|at|of|from|is|are|with|our|the|my)\s+|^\W*)(?:the |our )?$", re.IGNORECASE)

@@ -169,8 +169,8 @@ def stuck_text(turn: QuestionTurn, job: Mapping[str, Any], *, wants_stuck: bool 
         step = turn.look("job_progress", job=job["job"], timeout_s=0.0)
         at_step = f" at step {step.value['step']} [{step.number}]" if step.value and step.value.get("step") is not None else ""
         return f"{'No' if wants_stuck else 'Yes'}: its log moved {time_text(at.isoformat(), turn.now)}{at_step} [{tail.number}]."
-    moved = time_text(at.isoformat(), turn.now)
-    return f"Perhaps: nothing new stands in its log since {moved} [{tail.number}]; no incident is open about it."
+    last_change = time_text(at.isoformat(), turn.now)
+    return f"Perhaps: nothing new stands in its log since {last_change} [{tail.number}]; no incident is open about it."
 
 
 def _job_who(turn: QuestionTurn, text: str) -> str:
@@ -383,8 +383,8 @@ def _overview_yes_no(turn: QuestionTurn, text: str) -> str:
     incidents, out = opened.value, sum(node["state"] in OUT for node in nodes.value)
     parts = [f"{count_text(len(failures), 'job')} failed ({', '.join(failures[:6])}) [{jobs.number}]"] if failures else []
     parts += [f"{count_text(len(incidents), 'incident')} open [{opened.number}]"] if incidents else []
-    handed = next((row for row in turn.sources if row.arguments.get("unacknowledged") and row.value), None)
-    parts += [f"{count_text(len(handed.value), 'incident')} for a person [{handed.number}]"] if handed is not None else []
+    escalated = next((row for row in turn.sources if row.arguments.get("unacknowledged") and row.value), None)
+    parts += [f"{count_text(len(escalated.value), 'incident')} for a person [{escalated.number}]"] if escalated is not None else []
     parts += [f"{count_text(len(waiting.value), 'change')} to answer [{waiting.number}]"] if waiting.value else []
     parts += [f"{count_text(out, 'node')} out of service [{nodes.number}]"] if out else []
     wants_good = says(text, GOOD + "|quiet|calm|smooth|smoothly|normal|in order") and not says(text, f"{BAD}|anything|something")
@@ -418,8 +418,10 @@ def _seen_yes_no(turn: QuestionTurn, text: str) -> str:
     diagnosis = source.value.get("diagnosis") or source.value
     earlier = diagnosis.get("seen_before") or ()
     listed = source_of(turn, "list_incidents")
-    own = diagnosis.get("incident", source.value.get("incident"))
-    same = [row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
+    incident = diagnosis.get("incident", source.value.get("incident"))
+    same = [
+        row for row in (listed.value if listed else ()) if row["reason"] == diagnosis.get("reason") and row["incident"] != incident
+    ]
     if earlier or same:
         return f"Yes: {count_text(len({row['incident'] for row in (*earlier, *same)}), 'other incident')} [{source.number}]."
     return f"No: nothing like it is recorded [{source.number}]."

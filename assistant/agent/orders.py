@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from assistant.agent.holds import holds_off
-from assistant.agent.moves import moved
 from assistant.agent.plain_english import plain_text, renounced, without_interjections
-from assistant.agent.verbs import base_of, is_verb, verbs
+from assistant.agent.verbs import base_of, change_of_move, is_verb, verbs
 from assistant.agent.words import stem
 
 
@@ -125,45 +124,45 @@ _AWAY = re.compile(
 )
 
 
-def read_order(sentence: str, it: str = "") -> OrderReading:
+def read_order(sentence: str, referent: str = "") -> OrderReading:
     """Return what a sentence orders; an interjection before it, `nah`, `wait,`, is no part of it where the rest says something.
 
     Args:
         sentence: With `{job}`, `{node}`, `{incident}` in place of names.
-        it: The kind of thing that was spoken of last, for `it` and `that`.
+        referent: The kind of thing that was spoken of last, for `it` and `that`.
     """
     text = renounced(plain_text(sentence))
     if holds_off(text):
-        reading = _read(without_interjections(text), it)
+        reading = _read(without_interjections(text), referent)
         if reading.kind is OrderKind.HOLD and reading.change:
             return reading
-        kind, word = _named_object(text, it)
+        kind, word = _named_object(text, referent)
         return OrderReading(OrderKind.HOLD, HELD_OFF, "", kind, word)
-    order_text, full_reading = without_interjections(text), _read(text, it)
+    order_text, full_reading = without_interjections(text), _read(text, referent)
     if order_text == text:
         return full_reading
-    reading = _read(order_text, it)
+    reading = _read(order_text, referent)
     says_little = reading.kind in (OrderKind.OPEN, OrderKind.STATEMENT)
     return full_reading if says_little and full_reading.kind is OrderKind.HOLD else reading
 
 
-def _named_object(text: str, it: str) -> tuple[str, str]:
+def _named_object(text: str, referent: str) -> tuple[str, str]:
     """Return the kind of what a sentence names, or of what it points back to."""
     slot = re.search(r"\{(job|node|incident)\}", text)
     pointer = re.search(r"\b(?:it|that|this|them|those)\b", text)
-    return (slot[1], slot.group()) if slot else (it, pointer.group()) if pointer else ("", "")
+    return (slot[1], slot.group()) if slot else (referent, pointer.group()) if pointer else ("", "")
 
 
-def _read(text: str, it: str) -> OrderReading:
+def _read(text: str, referent: str) -> OrderReading:
     if "{" not in text and _NOT_THAT_ONE.search(text) and not text.rstrip().endswith("?"):
-        return OrderReading(OrderKind.HOLD, NOT_THIS, "", it, "that")
+        return OrderReading(OrderKind.HOLD, NOT_THIS, "", referent, "that")
     text = re.sub(r",? or not\b", "", text)
     asks = text.rstrip().endswith("?")
-    if not asks and (later := _NOT_NOW.sub(" ", text)) != text and (reading := _read(later, it)).kind is OrderKind.SERVED:
+    if not asks and (later := _NOT_NOW.sub(" ", text)) != text and (reading := _read(later, referent)).kind is OrderKind.SERVED:
         return reading._replace(kind=OrderKind.HOLD)
     if (doubted := _DOUBTED.search(text)) is not None:
         certain = f"{text[: doubted.start()]} {text[doubted.end() :]}".strip(" ?,.")
-        reading = _read(certain, it) if re.search(r"\w", certain) else OrderReading(OrderKind.OPEN)
+        reading = _read(certain, referent) if re.search(r"\w", certain) else OrderReading(OrderKind.OPEN)
         return reading._replace(kind=OrderKind.HOLD) if reading.kind is OrderKind.SERVED else reading
     if asks and (
         re.search(r"\b(?:how|what|which|why|when|where|who)\b", text) or not re.search(r"\{|\b(?:it|that|this|them)\b", text)
@@ -175,9 +174,9 @@ def _read(text: str, it: str) -> OrderReading:
     if excepted and (excepted[1] != "node" or not _restarts(text)):
         return OrderReading(OrderKind.HOLD, "except", "", excepted[1], f"{{{excepted[1]}}}")
     text = _CONSTRAINT.sub(lambda match: " without " if "not" in match.group() else " ", text)
-    it = _spoken_before(text) or it
+    referent = _spoken_before(text) or referent
     clauses = list(_clauses(text))
-    readings = [_clause(clause, it) for clause in clauses]
+    readings = [_clause(clause, referent) for clause in clauses]
     if not any(reading.kind in (OrderKind.SERVED, OrderKind.UNSERVED) for reading in readings):
         # `the messages of the scheduler, not the log` forbids nothing
         readings = [reading._replace(kind=OrderKind.STATEMENT) if reading.verb == NOT_THIS else reading for reading in readings]
@@ -234,7 +233,7 @@ def _clauses(text: str) -> Iterator[str]:
         yield part[start:]
 
 
-def _clause(clause: str, it: str) -> OrderReading:
+def _clause(clause: str, referent: str) -> OrderReading:
     text = _without_leaders(clause)
     if not text or _SUBORDINATE.match(text) or _DENIED_STATE.match(text):
         return OrderReading(OrderKind.STATEMENT if _NOT.search(text) else OrderKind.OPEN)
@@ -252,15 +251,15 @@ def _clause(clause: str, it: str) -> OrderReading:
     if not words:
         return OrderReading(OrderKind.HOLD, "no") if negated else OrderReading(OrderKind.OPEN)
     if words[0] == "no":
-        return _denied_noun(words, it)
+        return _denied_noun(words, referent)
     is_named = words[0] in _DETERMINERS | _PRONOUNS or words[0].startswith("{") or _is_noun(words)
     if not negated and is_named:
-        return _declared(text, it, ensured=bool(_ENSURED.search(clause)))
+        return _declared(text, referent, ensured=bool(_ENSURED.search(clause)))
     if negated and is_named and (match := _MODAL.match(text)):
         text = f"{match['rest']} {match['subject']}"
         words = _words(text)
     if negated and is_named and words[0] not in _PRONOUNS:
-        return OrderReading(OrderKind.HOLD, NOT_THIS, "", *_object_of(["", *words], it))
+        return OrderReading(OrderKind.HOLD, NOT_THIS, "", *_object_of(["", *words], referent))
     verb = words[0]
     if not negated and verb != (_WORD.findall(text) or [""])[0] and text.split()[0].endswith("ed"):
         return OrderReading(OrderKind.OPEN)  # `drained nodes` orders nothing
@@ -270,7 +269,7 @@ def _clause(clause: str, it: str) -> OrderReading:
     is_order = is_verb(verb) and (plain if subject != "nobody" else verb not in verbs().kinds["work"])
     if negated and weak and not ((is_order and subject != "nothing") or is_named or verb in ("yet", "now", "on", "so")):
         return OrderReading(OrderKind.STATEMENT)
-    return _governed(words, text, it, negated=negated)
+    return _governed(words, text, referent, negated=negated)
 
 
 def _words(text: str) -> list[str]:
@@ -288,12 +287,12 @@ def _is_noun(words: Sequence[str]) -> bool:
     return not is_verb(words[0]) or (len(words) > 2 and words[1].startswith("{") and bool(_MODAL.match(" ".join(words))))
 
 
-def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
+def _denied_noun(words: Sequence[str], referent: str) -> OrderReading:
     """Return what `no restart of {job}`, `no more jobs on {node}` orders; a lonely `no` is an answer."""
     tail = [word for word in words[1:] if word not in ("more", "longer", "new", "further", "other")]
-    if _forbids_work(tail, it):
+    if _forbids_work(tail, referent):
         return OrderReading(OrderKind.SERVED, "no", "cordon", "node")
-    kind, word = _object_of(["", *tail], it)
+    kind, word = _object_of(["", *tail], referent)
     inventory = verbs()
     head = base_of(tail[0]) if tail else ""
     changes = {stem(verb) for family_verbs, _, _ in inventory.change.values() for verb in family_verbs} | {
@@ -305,14 +304,14 @@ def _denied_noun(words: Sequence[str], it: str) -> OrderReading:
     return OrderReading(OrderKind.STATEMENT)
 
 
-def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
+def _declared(text: str, referent: str, *, ensured: bool) -> OrderReading:
     """Return what a sentence with a subject orders: `{job} must not be restarted`, `{node} stays in`."""
     match = _MODAL.match(text)
     if match is None:
         is_told = _NOT.search(text) or _TELLS.match(text)
         return OrderReading(OrderKind.HOLD if _AWAY.search(text) else OrderKind.STATEMENT if is_told else OrderKind.OPEN)
     aux, tail, subject = match["aux"], match["rest"], match["subject"]
-    kind, word = _object_of(["", *_WORD.findall(subject)], it)
+    kind, word = _object_of(["", *_WORD.findall(subject)], referent)
     negated = bool(re.match(r"(?:not|never|no longer)\b", tail)) or " not " in f" {aux} "
     if negated and aux in ("can", "could"):
         return OrderReading(OrderKind.STATEMENT)
@@ -325,35 +324,35 @@ def _declared(text: str, it: str, *, ensured: bool) -> OrderReading:
     words = _words(tail)
     if not words:
         return OrderReading(OrderKind.HOLD if negated else OrderKind.OPEN, "", "", kind, word)
-    if _forbids_work([*words, *_WORD.findall(subject)], it) and negated and kind in ("node", ""):
+    if _forbids_work([*words, *_WORD.findall(subject)], referent) and negated and kind in ("node", ""):
         return OrderReading(OrderKind.SERVED, words[0], "cordon", "node")
     if negated and kind == "job" and set(words) & {"run", "running", "continue", "needed"}:
         # it may ask for the end of the job or for no restart
         return OrderReading(OrderKind.STATEMENT)
-    return _governed([*words, *_WORD.findall(subject)], tail, it, negated=negated)
+    return _governed([*words, *_WORD.findall(subject)], tail, referent, negated=negated)
 
 
 _RUNNING = frozenset("run running start continue go on finish".split())
 
 
-def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> OrderReading:
+def _governed(words: Sequence[str], text: str, referent: str, *, negated: bool) -> OrderReading:
     """Return what the first word orders of the thing behind it."""
     inventory, verb = verbs(), words[0]
-    kind, word = _object_of(words, it)
+    kind, word = _object_of(words, referent)
     if negated:
         if verb == "let" and kind == "job" and set(words) & _RUNNING:
             return OrderReading(OrderKind.STATEMENT)  # it may ask for its end, or for no restart
-        if _forbids_work(words, it):
+        if _forbids_work(words, referent):
             return OrderReading(OrderKind.SERVED, verb, "cordon", "node")
         return OrderReading(OrderKind.HOLD, verb, _change_of(verb), kind, word)
     if (verb in inventory.kinds["spare"] or verb == "stop") and (gerund := _gerund(words)):
         # `stop restarting it`, `refrain from touching it` forbid; `stop placing jobs on it` orders a cordon
         following = words[gerund:]
-        work = _forbids_work([stem(following[0]), *following[1:]], it)
+        work = _forbids_work([stem(following[0]), *following[1:]], referent)
         return (
             OrderReading(OrderKind.SERVED, following[0], "cordon", "node")
             if work
-            else OrderReading(OrderKind.HOLD, following[0], _change_of(base_of(following[0])), *_object_of(following, it))
+            else OrderReading(OrderKind.HOLD, following[0], _change_of(base_of(following[0])), *_object_of(following, referent))
         )
     if len(words) > 1 and words[1] in ("nothing", "not") and (verb in inventory.kinds["light"] or verb in inventory.kinds["touch"]):
         return OrderReading(OrderKind.HOLD, verb, "", kind, word)
@@ -370,7 +369,7 @@ def _governed(words: Sequence[str], text: str, it: str, *, negated: bool) -> Ord
     if verb == "log" and len(words) > 1 and words[1] in ("in", "into", "on", "onto"):
         return OrderReading(OrderKind.UNSERVED, "log in", "", kind, word, inventory.shell)
     reading = _served(verb, kind, word, words)
-    denies = reading.kind is OrderKind.OPEN and _NOT.search(re.sub(r"\bwithout\b", "", text)) and not _forbids_work(words, it)
+    denies = reading.kind is OrderKind.OPEN and _NOT.search(re.sub(r"\bwithout\b", "", text)) and not _forbids_work(words, referent)
     return reading._replace(kind=OrderKind.STATEMENT) if denies else reading
 
 
@@ -382,18 +381,18 @@ def _served(verb: str, kind: str, word: str, words: Sequence[str]) -> OrderReadi
         return OrderReading(OrderKind.OPEN)
     if verb in ("turn", "switch", "power") and kind in ("node", "gpu") and set(words) & {"off", "on", "down", "up", "cycle"}:
         return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, inventory.power)
-    if change := moved(verb, kind, words):
+    if change := change_of_move(verb, kind, words):
         return OrderReading(OrderKind.SERVED, verb, change, "node", word)
     if kind == "cordon" and verb in inventory.change["cancel"][0] | inventory.change["uncordon"][0]:
         return OrderReading(OrderKind.SERVED, verb, "uncordon", "node", word)
     families = {name: (objects, does) for name, (names, objects, does) in inventory.change.items() if verb in names}
     for name, (objects, does) in families.items():
         if kind in ("", *objects) or (kind == "incident" and word in ("it", "that", "this")):
-            many = word in _MANY or (word.endswith("s") and word in inventory.nouns)
+            is_plural = word in _MANY or (word.endswith("s") and word in inventory.nouns)
             alone = not any(part.startswith("{") for part in words)
-            if many and alone and not is_named and verb in inventory.kinds["adjective"]:
+            if is_plural and alone and not is_named and verb in inventory.kinds["adjective"]:
                 return OrderReading(OrderKind.OPEN, verb, "", kind, word)
-            if many and alone and not light:
+            if is_plural and alone and not light:
                 return OrderReading(OrderKind.UNSERVED, verb, "", kind, word, ONE_AT_A_TIME)
             return OrderReading(OrderKind.SERVED, verb, name, kind, word, does)
     if not kind and (not word or light):
@@ -446,10 +445,10 @@ def _leaves(words: Sequence[str]) -> bool:
     return bool(tail & kinds["leave_as"]) or (words[0] == "leave" and len(words) > 1)
 
 
-def _forbids_work(words: Sequence[str], it: str) -> bool:
+def _forbids_work(words: Sequence[str], referent: str) -> bool:
     """Tell whether what is forbidden is that jobs come to a node."""
     kinds = verbs().kinds
-    if "{job}" in words or not ("{node}" in words or (it == "node" and set(words) & {"it", "there", "that", "this", "them"})):
+    if "{job}" in words or not ("{node}" in words or (referent == "node" and set(words) & {"it", "there", "that", "this", "them"})):
         return False
     works = {stem(word) for word in words} & {stem(verb) for verb in kinds["work"]}
     work_nouns = set(words) & kinds["work_objects"]
@@ -458,7 +457,7 @@ def _forbids_work(words: Sequence[str], it: str) -> bool:
     return (bool(work_nouns) and not back) or (direct and not back)
 
 
-def _object_of(words: Sequence[str], it: str) -> tuple[str, str]:
+def _object_of(words: Sequence[str], referent: str) -> tuple[str, str]:
     """Return the kind of the thing that the first word governs, and its word: the last known noun before a preposition."""
     nouns, kind, name = verbs().nouns, "", ""
     for place, word in enumerate(words[1:], 1):
@@ -473,7 +472,7 @@ def _object_of(words: Sequence[str], it: str) -> tuple[str, str]:
         word_kind = word.strip("{}") if word.startswith("{") else nouns.get(word.removesuffix("'s"), "")
         if word_kind == "pointer":
             if not kind:
-                kind, name = it or "pointer", word
+                kind, name = referent or "pointer", word
         elif word_kind:
             kind, name = word_kind, word
         elif not kind and word not in _SKIPPED and word != "user":

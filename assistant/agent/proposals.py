@@ -112,7 +112,7 @@ def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int)
 
 _TARGETS = {"cancel_job": ("job",), "cordon_node": ("node",), "uncordon_node": ("node",), "resubmit_job": ("job",)}
 """Arguments by which a change that waits already is the same, whoever asked for it."""
-_ONCE = frozenset({"cancel_job", "resubmit_job"})
+_EXCLUSIVE = frozenset({"cancel_job", "resubmit_job"})
 """Changes of which a second one would be made twice, with whatever other arguments: of those never two wait."""
 
 
@@ -122,7 +122,7 @@ def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
     for row in waiting or ():
         waiting_arguments = find_tool(tool).checked(row["arguments"]) if row["tool"] == tool else {}
-        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool in _ONCE else tuple(checked)
+        names = _TARGETS.get(tool, ()) if row["by"] != BY or tool in _EXCLUSIVE else tuple(checked)
         if waiting_arguments and names and all(waiting_arguments.get(name) == checked.get(name) for name in names):
             return int(row["approval"])
     return None

@@ -148,11 +148,11 @@ def take_quantities(text: str, jobs: Collection[str] = ()) -> tuple[str, Quantit
 
     text = _FROM_STEP.sub(as_step, _SAVED.sub(as_step, text))
 
-    def counted(match: re.Match[str]) -> str:
+    def masked(match: re.Match[str]) -> str:
         texts.append(match.group())
         return f"{MASK}{match[2]}"
 
-    text = _COUNT_OF_SUCH.sub(counted, _COUNTED.sub(counted, text))
+    text = _COUNT_OF_SUCH.sub(masked, _COUNTED.sub(masked, text))
     quantities = Quantities(tuple(steps), paths, tuple(bounds), clock, top[0] if top else None, tuple(texts))
     return text, quantities
 

@@ -2,6 +2,8 @@
 
 A sentence is parted before its names are read, so that each name belongs to one side. What is left out never gets the change. Where
 it cannot be told apart nothing is parted, and the sentence is read whole: a part of it that forbids something then counts for all.
+
+An order for all but some is about jobs at work, jobs that failed or nodes that are out, without what is spared (`only_thing_left`).
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from assistant.agent.orders import OrderKind, OrderReading
+from assistant.agent.proposals import BY
 from assistant.agent.verbs import base_of, is_verb, verbs
-from assistant.agent.words import Names
+from assistant.agent.words import NameInventory, Names
+from assistant.gate import Gate
 
 Reader = Callable[[str], tuple[Names, OrderReading]]
 """Returns what a part of a sentence names, and what it orders."""
@@ -340,14 +345,14 @@ def ordered_names(words: str, names: Names, change: str, read: Reader) -> Names 
     if len(readings) < 2 or not orders:
         return names
 
-    def own(parts: Sequence[Names]) -> tuple[str, ...]:
+    def objects_of(parts: Sequence[Names]) -> tuple[str, ...]:
         united = _united(parts)
         return united.jobs if of_jobs else united.nodes
 
     listed = [place for place, (part, _) in enumerate(readings) if place - 1 in orders and _is_pure(part) and not part.users]
-    objects = own([readings[place][0] for place in sorted([*orders, *listed])])
+    objects = objects_of([readings[place][0] for place in sorted([*orders, *listed])])
     if not objects:
-        before = [own([part]) for part, _ in readings[: orders[0]]]
+        before = [objects_of([part]) for part, _ in readings[: orders[0]]]
         objects = next((part for part in reversed(before) if part), ())
         if len(objects) != 1:
             return None
@@ -395,3 +400,57 @@ def _united(parts: Sequence[Names]) -> Names:
         numbers=tuple(dict.fromkeys(number for part in parts for number in part.numbers)),
         users=tuple(dict.fromkeys(user for part in parts for user in part.users)),
     )
+
+
+ORDER_VERBS = {"cancel": "cancel", "recover": "restart", "cordon": "drain", "uncordon": "undrain"}
+_ALIVE = ("running", "pending")
+_DRAINED = ("drained", "draining")
+
+
+def spared_with_users(spared: Names, inventory: NameInventory) -> Names:
+    """Return what is spared with the jobs of the users that are: `except carol's`."""
+    if not spared.users:
+        return spared
+    theirs = [job for job in inventory.jobs if inventory.owners.get(job) in spared.users]
+    return replace(spared, jobs=tuple(dict.fromkeys([*spared.jobs, *theirs])))
+
+
+def only_thing_left(change: str, names: Names, spared: Names, inventory: NameInventory, gate: Gate) -> str | None:
+    """Return the one thing that an order for all but some is about; None where there are several, or none, or that is not known.
+
+    Args:
+        change: Its intent.
+        names: Of the order without what it spares: whose jobs are meant, of which time.
+        spared: What it spares.
+        inventory: What exists.
+        gate: Tells the states of nodes.
+    """
+    if names.jobs or names.nodes or names.strangers or spared.strangers or inventory.unknown:
+        return None
+    candidates = _candidates(change, names, spared, inventory, gate)
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _candidates(change: str, names: Names, spared: Names, inventory: NameInventory, gate: Gate) -> Sequence[str]:
+    jobs = [
+        job for job in inventory.jobs if job not in spared.jobs and (not names.users or inventory.owners.get(job) in names.users)
+    ]
+    if change == "cancel":
+        return [job for job in jobs if inventory.states.get(job) in _ALIVE]
+    if change == "recover":
+        failed = [job for job in inventory.failed if job in jobs]
+        return _of_span(failed, names.hours, gate)
+    if change != "uncordon":
+        return ()
+    rows = gate.call("node_states", {}, why="which nodes are out", by=BY).value or ()
+    return [str(row["node"]) for row in rows if row["state"] in _DRAINED and row["node"] not in spared.nodes]
+
+
+def _of_span(jobs: Sequence[str], hours: float | None, gate: Gate) -> Sequence[str]:
+    """Return jobs that ended within so many hours of the newest record; all of them where no time is named."""
+    if hours is None:
+        return jobs
+    rows = gate.call("list_jobs", {"limit": 100_000}, why="which jobs failed in that time", by=BY).value or ()
+    ends = {str(row["job"]): datetime.fromisoformat(row["ended"]) for row in rows if row["ended"]}
+    newest = max(ends.values(), default=None)
+    return [job for job in jobs if newest is not None and job in ends and ends[job] >= newest - timedelta(hours=hours)]

@@ -10,60 +10,75 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from assistant.agent.agreements import agreed_approvals, amended_order
 from assistant.agent.answer import Answer, AnswerKind, Listener, one_line, question_of
 from assistant.agent.aspects import AspectReading, read_aspect
 from assistant.agent.chooser import IntentChoice, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.claims.answers import record_answer
 from assistant.agent.claims.exceptions import left_out_names, plain_order
-from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of
+from assistant.agent.compose import composed_lines, of_two_jobs, query_lines, query_of, request_lines, source_shown
 from assistant.agent.corrections import corrected, takes_back, undoes
 from assistant.agent.coverage import has_figure, unknown_told
-from assistant.agent.dialogue import Dialogue, QuestionRequest, QuestionTurn, choose_option, completed, follow_up, shown_source
-from assistant.agent.dialogue_file import keep, recall
-from assistant.agent.doubts import asks_back, unsure_of_change
+from assistant.agent.dialogue import (
+    Dialogue,
+    QuestionRequest,
+    QuestionTurn,
+    choose_option,
+    completed,
+    follow_up,
+    keep,
+    recall,
+    shown_source,
+)
 from assistant.agent.elsewhere import elsewhere, elsewhere_told
 from assistant.agent.forms import QuestionForm, form_of
 from assistant.agent.languages.sentence import known_names, read_sentence
-from assistant.agent.likeliest import likeliest_job
 from assistant.agent.moods import CHANGING, agrees, lifts_rules
 from assistant.agent.orders import HELD_OFF, OrderKind, OrderReading, read_order
 from assistant.agent.outright.outage import outage_answer
 from assistant.agent.outright.parts import answered_parts, plain_courtesy, question_parts
 from assistant.agent.outright.phrases import outright_phrase
 from assistant.agent.outright.rules import outright_answer, spoken_before
-from assistant.agent.phrasing import plain_words
-from assistant.agent.plain_english import plain_text, renounced
+from assistant.agent.plain_english import plain_text, plain_words, renounced
 from assistant.agent.pointers import resolve_pointers
 from assistant.agent.proposals import BY
-from assistant.agent.readings import choices_of
-from assistant.agent.remainders import ORDER_VERBS, only_thing_left, spared_with_users
-from assistant.agent.repairs import UNCLEAR, read_repair
+from assistant.agent.readings import asks_back, choices_of, unsure_of_change
 from assistant.agent.request_names import (
     MODE,
     filled_request,
     is_unsure,
     left_out_of_order,
+    likeliest_job,
     number_without_thing,
     other_reading,
     question_back,
 )
 from assistant.agent.scope import (
+    ORDER_VERBS,
     Reader,
     about_spared,
     excepted_names,
     joined_plainly,
+    only_thing_left,
     order_beside,
     order_scope,
     ordered_names,
     orders_besides,
+    spared_with_users,
     without,
 )
-from assistant.agent.slips import Slip, SlipKind, bare_correction
+from assistant.agent.slips import UNCLEAR, Slip, SlipKind, bare_correction, read_repair
 from assistant.agent.slurm_commands import slurm_request
 from assistant.agent.small_talk import SmallTalk, small_talk, talk_told
 from assistant.agent.speech import NOTHING_DONE, after_their_yes, answers_approval, conditional_order, held_question, reported_order
-from assistant.agent.tell_approvals import approve, only_drain_told, own_waiting_told, undo_told, withdrawal_told
+from assistant.agent.tell_approvals import (
+    agreed_approvals,
+    amended_order,
+    approve,
+    only_drain_told,
+    own_waiting_told,
+    undo_told,
+    withdrawal_told,
+)
 from assistant.agent.tell_orders import (
     all_but_told,
     not_due_told,
@@ -72,8 +87,6 @@ from assistant.agent.tell_orders import (
     spared_told,
     with_waiting_object,
 )
-from assistant.agent.tell_request import request_lines
-from assistant.agent.tell_source import source_shown
 from assistant.agent.tellers import RecoveringTurn, Recovery
 from assistant.agent.words import NameInventory, Names, read_inventory, read_names
 from assistant.gate import Gate

@@ -2,14 +2,20 @@
 
 They are mended in the sentence as it was typed, before it is translated: the last name takes the place of the one that it
 corrects. A sentence that takes itself back ends as a hold about what it named. Where it cannot be told what is corrected
-nothing may be proposed.
+nothing may be proposed (`read_repair`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
+
+from assistant.agent.corrections import corrected
+from assistant.agent.dialogue import Dialogue
+from assistant.agent.orders import OrderKind
+from assistant.agent.scope import Reader, names_in
 
 
 class SlipKind(StrEnum):
@@ -291,3 +297,50 @@ def _taken_back(body: str) -> Slip | None:
 
 def _tokens(text: str) -> list[re.Match[str]]:
     return list(_TOKEN.finditer(text))
+
+
+_POINTER = re.compile(r"\b(?:it|that|this|that one|this one)\b", re.IGNORECASE)
+_IDLE = re.compile(
+    r"^(?:for|to|about|that|if|but|i am|i'm|,|\W)*(?:the )?(?:trouble|bother|noise|again|late|late night|ask|asking)?\W*$",
+    re.IGNORECASE,
+)
+UNCLEAR = (
+    'That corrects itself, and which thing is meant in the end is not told: "{}". Nothing is proposed; say the order once more, '
+    "with what is meant."
+)
+
+
+def read_repair(sentence: str, english: Callable[[str], str], read: Reader) -> Slip | None:
+    """Return what a sentence that corrects itself means; None where it does not.
+
+    Args:
+        sentence: As it was typed.
+        english: Returns a sentence in English.
+        read: Reads an English sentence.
+    """
+    slip = read_slip(sentence)
+    if slip is not None:
+        orders = read(english(slip.before))[1].kind in (OrderKind.SERVED, OrderKind.UNSERVED)
+        if slip.kind is SlipKind.MENDED or (orders and slip.kind is SlipKind.UNCLEAR):
+            return slip
+        return slip if orders and slip.kind is SlipKind.HOLD else None
+    parts = parts_at_slip(sentence)
+    if parts is None:
+        return None
+    before, tail = english(parts[0]), english(parts[1])
+    names, order = read(before)
+    if order.kind is not OrderKind.SERVED or tail.rstrip().endswith("?"):
+        return None
+    further_names, further_order = read(tail)
+    if further_order.kind in (OrderKind.SERVED, OrderKind.UNSERVED):
+        objects = sorted(names_in(names))
+        if names_in(further_names) or not _POINTER.search(tail):
+            return Slip(SlipKind.MENDED, parts[1], parts[0])
+        if len(objects) == 1:
+            return Slip(SlipKind.MENDED, _POINTER.sub(objects[0], tail, count=1), parts[0])
+        return Slip(SlipKind.UNCLEAR, sentence, parts[0])
+    if further_order.kind is OrderKind.HOLD:
+        return Slip(SlipKind.HOLD, parts[0], parts[0]) if not names_in(further_names) - names_in(names) else None
+    if text := corrected(f"no, {tail}", Dialogue(intent=order.change, order=before), lambda text: read(text)[0]):
+        return Slip(SlipKind.MENDED, text, parts[0])
+    return None if _IDLE.match(tail) else Slip(SlipKind.UNCLEAR, sentence, parts[0])

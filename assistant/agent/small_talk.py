@@ -188,14 +188,15 @@ def small_talk(sentence: str) -> SmallTalk | None:
 def talk_told(turn: QuestionTurn, talk: SmallTalk) -> str:
     """Return a word in reply, and what is open."""
     words = _OPEN[talk.language]
-    waiting, handed = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=MOST_OPEN)
+    waiting, escalated = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=MOST_OPEN)
     reply = _REPLIES[talk]
-    error = waiting.error or handed.error
+    error = waiting.error or escalated.error
     if error:
         return f"{reply} {words.unknown.format(error)}{words.stop}"
     parts = [f"{words.approval.format(row['approval'])} [{waiting.number}]" for row in waiting.value[:MOST_OPEN]]
     parts += [
-        f"{words.incident.format(row['incident'], row['job'] or row['node'])} [{handed.number}]" for row in handed.value[:MOST_OPEN]
+        f"{words.incident.format(row['incident'], row['job'] or row['node'])} [{escalated.number}]"
+        for row in escalated.value[:MOST_OPEN]
     ]
     open_text = words.open.format(words.join.join(parts)) if parts else words.nothing
     return f"{reply} {open_text}{words.stop}"

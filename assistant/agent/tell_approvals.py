@@ -1,4 +1,7 @@
-"""What is told to a yes, to a no, and to who takes an order back: which change waits, who asked for it, and how it is answered."""
+"""What is told to a yes, to a no, and to who takes an order back: which change waits, who asked for it, and how it is answered.
+
+A yes may be for changes that the last answer or this conversation put before a person; it may ask for more than they hold.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, Proposal, one_line, time_text
+from assistant.agent.corrections import amended_yes
 from assistant.agent.dialogue import Dialogue, QuestionTurn
 from assistant.agent.proposals import BY
+from assistant.agent.words import NameInventory
 from assistant.gate import Gate
 from assistant.store.calls import SHORT_DIGEST
 
@@ -84,22 +89,22 @@ def _waiting_told(rows: Sequence[Mapping[str, Any]], mark: str) -> Iterator[str]
         yield f"Approval {row['approval']} waits{by_text} {mark}, and is answered by its own number: {one_line(row['change'], 160)}"
 
 
-def withdrawal_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
+def withdrawal_told(turn: QuestionTurn, proposed: Sequence[int]) -> Iterator[str]:
     """Tell what becomes of what this conversation proposed when it is taken back: a person drops it, by its number.
 
     Args:
         turn: In which it is taken back.
-        own: Approvals that were asked for in this conversation and wait.
+        proposed: Approvals that were asked for in this conversation and wait.
     """
     waiting = turn.look("list_approvals")
     mark, rows = f"[{waiting.number}]", waiting.value or ()
     yield "Understood: not that. Nothing was changed, and nothing new is proposed."
     for row in rows:
-        if row["approval"] in own:
+        if row["approval"] in proposed:
             number = row["approval"]
             yield f"Approval {number}, proposed in this conversation, was not allowed and waits until it is dropped {mark}:"
             yield f"  nightshift deny {number}    {one_line(row['change'], 200)}"
-    numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in own)
+    numbers = ", ".join(str(row["approval"]) for row in rows if row["approval"] not in proposed)
     if numbers:
         yield f"Not meant, and as before: approval {numbers}, which others asked for {mark}."
 
@@ -139,14 +144,40 @@ def undo_told(turn: QuestionTurn) -> Iterator[str]:
             yield f"     {node['node']} is {node['state']} now: {one_line(node.get('reason') or 'no reason is given', 160)}"
 
 
-def own_waiting_told(turn: QuestionTurn, own: Sequence[int]) -> Iterator[str]:
+def own_waiting_told(turn: QuestionTurn, proposed: Sequence[int]) -> Iterator[str]:
     """Tell of what this conversation proposed before and that waits beside an answer to another order."""
     carded = {proposal.approval for proposal in turn.proposals}
-    rows = turn.look("list_approvals").value if set(own) - carded else ()
+    rows = turn.look("list_approvals").value if set(proposed) - carded else ()
     for row in rows or ():
         number = row["approval"]
-        if number in own and number not in carded:
+        if number in proposed and number not in carded:
             yield (
                 f"Approval {number}, proposed before in this conversation, still waits; to drop it: nightshift deny {number}"
                 f"    {one_line(row['change'], 120)}"
             )
+
+
+def agreed_approvals(dialogue: Dialogue, inventory: NameInventory, gate: Gate) -> tuple[int, ...]:
+    """Return what a yes may be for: approvals of the last answer, else of this conversation, else about what was spoken of."""
+    last = [number for number in dialogue.approvals if number in inventory.approvals]
+    proposed = [number for number in dialogue.proposed if number in inventory.approvals]
+    if last or proposed:
+        return tuple(last or proposed[-1:])
+    if dialogue.intent not in ("approvals", "plan", "recover", "explain_job"):
+        return ()
+    rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or ()
+    job = dialogue.jobs[0] if dialogue.jobs else ""
+    about = [row for row in rows if dialogue.intent == "approvals" or (job and row["arguments"].get("job") == job)]
+    return (int(about[0]["approval"]),) if len(about) == 1 else ()
+
+
+def amended_order(words: str, dialogue: Dialogue, inventory: NameInventory, gate: Gate) -> str:
+    """Return the order of a yes with an amendment, `yes but from 300`, about the restart that it is for; empty where it is none."""
+    wish = amended_yes(words)
+    rows = gate.call("list_approvals", {}, why="what a yes may be for", by=BY).value or () if wish else ()
+    agreed, dialogue_jobs = agreed_approvals(dialogue, inventory, gate), dialogue.jobs[:1]
+    about = [row for row in rows if row["approval"] in agreed] or [
+        row for row in rows if row["arguments"].get("job") in dialogue_jobs
+    ]
+    jobs = [str(row["arguments"].get("job", "")) for row in about]
+    return f"restart {jobs[0]} {wish}" if len(jobs) == 1 and jobs[0] else ""

@@ -65,12 +65,12 @@ def side(turn: QuestionTurn, text: str) -> str:
     nodes = [entry["node"] for entry in diagnosis["nodes"]]
     blame = f"{fold(nodes)} is to blame" if nodes else "no node is to blame"
     return (
-        f"{_answered(text, culprit_text)}{_first_upper(culprit_text)}: job {turn.request.job} failed of"
+        f"{_side_answer(text, culprit_text)}{_first_upper(culprit_text)}: job {turn.request.job} failed of"
         f" {title(reason)}, {blame} {mark}."
     )
 
 
-def _answered(text: str, culprit_text: str) -> str:
+def _side_answer(text: str, culprit_text: str) -> str:
     """Return the yes or no for a question that names one side only."""
     ours, theirs = re.search(rf"\b(?:{OURS})\b", text), re.search(rf"\b(?:{THEIRS})\b", text)
     if (ours and theirs and re.search(r"\bor\b", text)) or bool(ours) is bool(theirs) or "whose" in text:
@@ -257,9 +257,9 @@ def same_device(turn: QuestionTurn, text: str) -> str:
     """Return whether a failure and the last of the same reason name the same device, by the lines that prove them."""
     source = turn.look("show_incident", incident=turn.request.incident) if not turn.request.job else _explained(turn)
     diagnosis = (source.value or {}).get("diagnosis") or source.value or {}
-    own = (source.value or {}).get("incident")
+    incident = (source.value or {}).get("incident")
     listed = turn.look("list_incidents", limit=MOST_INCIDENTS)
-    earlier_rows = [row for row in listed.value or () if row["reason"] == diagnosis.get("reason") and row["incident"] != own]
+    earlier_rows = [row for row in listed.value or () if row["reason"] == diagnosis.get("reason") and row["incident"] != incident]
     if source.error or listed.error or not earlier_rows:
         return ""
     earlier = turn.look("show_incident", incident=earlier_rows[0]["incident"])
@@ -269,7 +269,9 @@ def same_device(turn: QuestionTurn, text: str) -> str:
     nodes, other_nodes = [row["node"] for row in diagnosis.get("nodes", ())], [row["node"] for row in theirs.get("nodes", ())]
     nodes_text = f"node {fold(nodes) or 'not known'} and {fold(other_nodes) or 'not known'}"
     if nodes and other_nodes and nodes != other_nodes:
-        return f"No: incident {own} is on {fold(nodes)}, incident {earlier_rows[0]['incident']} on {fold(other_nodes)} {marks}."
+        return (
+            f"No: incident {incident} is on {fold(nodes)}, incident {earlier_rows[0]['incident']} on {fold(other_nodes)} {marks}."
+        )
     if re.search(r"\bnode|machine|box|host\b", text) and nodes and nodes == other_nodes:
         return f"Yes: both on {fold(nodes)}{f', PCI {device[0]}' if device and device == other_device else ''} {marks}."
     if not device or not other_device:

@@ -260,7 +260,7 @@ def unrecorded(turn: QuestionTurn, text: str) -> str:
     return f"Not known: no {reading_name} of {about} from then is recorded; the health probes read it only while they run."
 
 
-def worked(turn: QuestionTurn, text: str) -> str:
+def proposal_result(turn: QuestionTurn, text: str) -> str:
     """Return whether what this conversation proposed last was done."""
     waiting = turn.look("list_approvals")
     if waiting.error:
@@ -316,7 +316,7 @@ CHANGE_ASPECTS: Mapping[str, Teller] = {
     "where": nodes_of_job,
     "device": device,
     "unrecorded": unrecorded,
-    "worked": worked,
+    "worked": proposal_result,
     "left_out": left_out,
     "how_back": how_back,
 }

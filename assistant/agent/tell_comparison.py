@@ -25,13 +25,13 @@ def comparison_told(turn: QuestionTurn) -> Iterator[str]:
         yield from _same_reason(turn)
     for row in asked_attributes(text):
         if row.line is not None:
-            yield _both(turn, row.name, {job: last_figure(turn, row, job) for job in _jobs(turn)}, text)
+            yield _comparison(turn, row.name, {job: last_figure(turn, row, job) for job in _jobs(turn)}, text)
     if _STEPS.search(text):
-        yield _both(turn, "steps", {job: _step(turn, job) for job in _jobs(turn)}, text)
+        yield _comparison(turn, "steps", {job: _step(turn, job) for job in _jobs(turn)}, text)
     if _TIME.search(text):
-        yield _both(turn, "hours", {job: _hours(turn, job) for job in _jobs(turn)}, text)
+        yield _comparison(turn, "hours", {job: _hours(turn, job) for job in _jobs(turn)}, text)
     if _NODES.search(text):
-        yield _both(turn, "nodes", {job: _nodes(turn, job) for job in _jobs(turn)}, text)
+        yield _comparison(turn, "nodes", {job: _nodes(turn, job) for job in _jobs(turn)}, text)
 
 
 def _same_reason(turn: QuestionTurn) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _jobs(turn: QuestionTurn) -> tuple[str, str]:
     return turn.request.job, turn.request.other_job
 
 
-def _both(turn: QuestionTurn, name: str, figures: dict[str, tuple[float | None, int]], text: str) -> str:
+def _comparison(turn: QuestionTurn, name: str, figures: dict[str, tuple[float | None, int]], text: str) -> str:
     """Return one sentence about two figures, each with its source."""
     (first, (first_value, mark)), (second, (second_value, other_mark)) = figures.items()
     marks = f"[{mark}]" if mark == other_mark else f"[{mark}][{other_mark}]"
@@ -82,11 +82,11 @@ def _step(turn: QuestionTurn, job: str) -> tuple[float | None, int]:
 
 def _hours(turn: QuestionTurn, job: str) -> tuple[float | None, int]:
     source = turn.look("show_job", job=job)
-    started, ended = (source.value or {}).get("started"), (source.value or {}).get("ended")
-    if not started:
+    start, ended = (source.value or {}).get("started"), (source.value or {}).get("ended")
+    if not start:
         return None, source.number
     end = datetime.fromisoformat(ended) if ended else turn.now
-    return (end - datetime.fromisoformat(started)).total_seconds() / 3600, source.number
+    return (end - datetime.fromisoformat(start)).total_seconds() / 3600, source.number
 
 
 def _nodes(turn: QuestionTurn, job: str) -> tuple[float | None, int]:

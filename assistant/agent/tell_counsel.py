@@ -40,10 +40,10 @@ def aspect_told(turn: QuestionTurn) -> str:
 
 def to_do(turn: QuestionTurn, text: str) -> str:
     """Return what is open for a person: approvals to answer, incidents that were handed over."""
-    waiting, handed = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=50)
-    if waiting.error or handed.error:
-        return f"Not known now: {waiting.error or handed.error}."
-    approvals, incidents = list(waiting.value), list(handed.value)
+    waiting, escalated = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=50)
+    if waiting.error or escalated.error:
+        return f"Not known now: {waiting.error or escalated.error}."
+    approvals, incidents = list(waiting.value), list(escalated.value)
     if turn.request.aspect == "rest":
         job, of = turn.spoken_job, turn.inventory.incidents
         approvals = [row for row in approvals if not job or of.get(row["incident"], "") != job]
@@ -53,7 +53,7 @@ def to_do(turn: QuestionTurn, text: str) -> str:
         f"incident {row['incident']} ({about_text(row)}) needs a person: {one_line(row['note'], 120)}"
         for row in incidents[:MOST_TOLD]
     ]
-    marks = f"[{waiting.number}][{handed.number}]"
+    marks = f"[{waiting.number}][{escalated.number}]"
     more = " more" if turn.request.aspect == "rest" else ""
     if not parts:
         return f"Nothing{more}: no change waits for a yes or no, and no incident needs a person {marks}."

@@ -174,11 +174,11 @@ def progress(turn: QuestionTurn) -> Iterator[str]:
     step = source.value.get("step")
     lines = turn.look("search_log", job=turn.request.job, pattern="loss", most=3)
     last = str(lines.value).splitlines()[-1] if not lines.error and "\n" in str(lines.value) else ""
-    whole = _OF.search(last)
+    total = _OF.search(last)
     if step is None:
         yield f"No step of training was seen in its log yet [{source.number}]. {one_line(source.value['note'], 200)}"
-    elif whole and int(whole[1]) >= step > 0:
-        yield f"It reached step {step} of {whole[1]}, {step / int(whole[1]):.0%} [{source.number}]."
+    elif total and int(total[1]) >= step > 0:
+        yield f"It reached step {step} of {total[1]}, {step / int(total[1]):.0%} [{source.number}]."
     else:
         yield f"It reached step {step} [{source.number}]."
     if loss := _LOSS.search(last):

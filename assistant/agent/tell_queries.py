@@ -214,17 +214,18 @@ def _groups(turn: QuestionTurn, query: RecordQuery, rows: Sequence[Row], mark: s
         value = hours * len(row.get("nodes", ())) if query.measure == "node_hours" and hours is not None else 1.0
         totals[_group_of(row, query, reason_of)] += value if query.measure == "node_hours" else 1.0
     unit = " node hours" if query.measure == "node_hours" else ""
-    which = orders_groups(turn.request.question.lower())
-    ordered = sorted(totals.items(), key=lambda pair: (pair[1] if which == "least" else -pair[1], pair[0]))
+    order = orders_groups(turn.request.question.lower())
+    ordered = sorted(totals.items(), key=lambda pair: (pair[1] if order == "least" else -pair[1], pair[0]))
     groups_text = ", ".join(f"{name} {_amount(value)}" for name, value in ordered[:MOST_GROUPS])
     rest_text = f", and {len(ordered) - MOST_GROUPS} more" if len(ordered) > MOST_GROUPS else ""
     if not ordered:
         yield f"None: {_rows_text(query, 0)} {mark}."
-    elif which:
+    elif order:
         best = [name for name, value in ordered if value == ordered[0][1]]
-        more = "the fewest" if which == "least" else "the most"
-        each = f"{_amount(ordered[0][1])}{unit}{' each' if len(best) > 1 else ''}"
-        yield f"{' and '.join(best)} {'have' if len(best) > 1 else 'has'} {more}: {each}, of {_rows_text(query, len(rows))} {mark}."
+        more = "the fewest" if order == "least" else "the most"
+        figure = f"{_amount(ordered[0][1])}{unit}{' each' if len(best) > 1 else ''}"
+        verb = "have" if len(best) > 1 else "has"
+        yield f"{' and '.join(best)} {verb} {more}: {figure}, of {_rows_text(query, len(rows))} {mark}."
         if len(ordered) > len(best):
             yield f"By {query.group}: {groups_text}{rest_text} {mark}."
     else:

@@ -59,16 +59,16 @@ class TerminalApprover:
         Raises:
             Parked: There is no terminal and --yes was not given, or no deliberate answer came.
         """
-        me = f"cli:{user()}"
+        operator = f"cli:{user()}"
         if self._yes:
-            return Decision(Verdict.ALLOW, decision.rule, me, now(), "--yes")
+            return Decision(Verdict.ALLOW, decision.rule, operator, now(), "--yes")
         verdict = None
         if sys.stdin.isatty() and sys.stderr.isatty():
             with suppress(OSError, termios.error):  # the terminal is gone
                 verdict = _verdict_on(call, decision)
         if verdict is None:
             return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
-        return Decision(verdict, decision.rule, me, now(), "answered on the terminal")
+        return Decision(verdict, decision.rule, operator, now(), "answered on the terminal")
 
 
 def _verdict_on(call: Call, decision: Decision) -> Verdict | None:
@@ -89,10 +89,10 @@ def _verdict_on(call: Call, decision: Decision) -> Verdict | None:
         if early:
             narrate("  What was typed before this question was thrown away.")
         prompt = f"  this cannot be undone; do it? Type {name}, or n: " if name else "  do it? [y/N]: "
-        return _answered(keyboard, prompt, (name,) if name else _YES)
+        return _ask(keyboard, prompt, (name,) if name else _YES)
 
 
-def _answered(keyboard: _Keyboard, prompt: str, agreeing: Sequence[str]) -> Verdict | None:
+def _ask(keyboard: _Keyboard, prompt: str, agreeing: Sequence[str]) -> Verdict | None:
     for _ in range(MOST_TRIES):
         keyboard.show(prompt)
         # flushed once more: what was typed while the question was written is no answer to it
@@ -166,11 +166,11 @@ class _Keyboard:
 
     def throw_away(self) -> bool:
         """Throw away what waits, and tell whether anything did."""
-        came = self._waits(0.0)
-        if came:
+        has_input = self._waits(0.0)
+        if has_input:
             os.read(self._descriptor, 4096)
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
-        return came
+        return has_input
 
     def settle(self, pause_s: float) -> bool:
         """Throw away what comes until nothing has come for a while, and tell whether anything did.
@@ -178,13 +178,13 @@ class _Keyboard:
         Raises:
             OSError: It never pauses.
         """
-        came, start_s = False, _CLOCK.ticks()
+        has_input, start_s = False, _CLOCK.ticks()
         while self._waits(pause_s):
             if not os.read(self._descriptor, 4096) or _CLOCK.ticks() - start_s > MOST_WAIT_S:
                 raise OSError("nobody types here")
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
-            came = True
-        return came
+            has_input = True
+        return has_input
 
     def read_line(self) -> _Typed | None:
         """Return a line with its echo; None where the person ends the input instead."""

@@ -16,8 +16,7 @@ from assistant.cli.output import now, print_json, since
 from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from assistant.reports.cluster import ReportFrame
-    from assistant.reports.figures import FigureTable, UsageReport
+    from assistant.reports.figures import FigureTable, ReportFrame, UsageReport
     from assistant.reports.intake import TimeRange
     from assistant.reports.reading import ReadRequest
     from assistant.reports.reliability.incident_facts import IncidentFacts
@@ -72,7 +71,7 @@ class ReportSource:
 
     def frame(self, title: str, form: str, left_out: FigureTable) -> ReportFrame:
         """Return what a report says of itself."""
-        from assistant.reports.cluster import ReportFrame
+        from assistant.reports.figures import ReportFrame
 
         request = self.request
         if self.name and not request.anonymous:

@@ -177,7 +177,7 @@ def _waterfall(plot: WaterfallPlot) -> Iterator[str]:
     wide = max((len(bar.name) for bar in plot.bars), default=0)
     begin = 0.0
     for bar in plot.bars:
-        part = bar.value / plot.whole if plot.whole > 0 else 0.0
+        part = bar.value / plot.total if plot.total > 0 else 0.0
         is_whole = bar.kind == "own"
         from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
         first, last = round(max(from_left, 0.0) * BAR), round(min(from_left + part, 1.0) * BAR)

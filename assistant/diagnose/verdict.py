@@ -22,17 +22,16 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
+from assistant.diagnose.weighing.corrections import of_latest_start, of_saved_state
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.failed_items import failed_items
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
-from assistant.diagnose.weighing.latest_start import of_latest_start
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.retries import tried_again
 from assistant.diagnose.weighing.rivals import Opinion, contradicted, doubtful, rivals
-from assistant.diagnose.weighing.saved_state import of_saved_state
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,
@@ -171,9 +170,9 @@ def _by_outcome(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowled
 
 def _says_enough(diagnosis: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
-    guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in diagnosis.rivals)
+    has_rival = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in diagnosis.rivals)
     enough = bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES
-    return not guessed and (enough or any(_OF_A_PROGRAM.search(line.text[:400]) for line in facts.lines))
+    return not has_rival and (enough or any(_OF_A_PROGRAM.search(line.text[:400]) for line in facts.lines))
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
@@ -393,7 +392,11 @@ def _of_failed_items(diagnosis: Diagnosis, facts: Facts, knowledge: Knowledge) -
     items = failed_items(facts)
     if items is None:
         return diagnosis
-    errors = [each for each in external_findings(facts, knowledge) if each.file == "job.log" and each.line in items.error_lines]
+    errors = [
+        finding
+        for finding in external_findings(facts, knowledge)
+        if finding.file == "job.log" and finding.line in items.error_lines
+    ]
     cause = max(errors, key=lambda error: (error.weight, -error.line), default=None)
     failed = (
         replace(diagnosis, action=Action.FIX_AND_RESUBMIT) if cause is None else _by_cause(cause, errors, errors, facts, knowledge)

@@ -257,8 +257,9 @@ class Combined:
         """Tell whether of two lines the later one was printed later: in one file always, else where both files have times."""
         if not (1 <= line <= len(self._sources) and 1 <= other_line <= len(self._sources)):
             return True
-        own, its = int(self._sources[line - 1]), int(self._sources[other_line - 1])
-        return own == its or self.names[own] == self.names[its] or (self._timed[own] and self._timed[its])
+        file, other_file = int(self._sources[line - 1]), int(self._sources[other_line - 1])
+        is_same = file == other_file or self.names[file] == self.names[other_file]
+        return is_same or (self._timed[file] and self._timed[other_file])
 
     @property
     def apart(self) -> bool:

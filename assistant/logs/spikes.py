@@ -24,7 +24,7 @@ NO_GRADIENTS = 20
 """Steps in a row whose gradient norm is NaN: a loss scaler skips fewer on its way down to a scale that fits."""
 LEARNING = 0.97
 """Share of its level that a loss must come below to show that it is learning, whatever its norms say."""
-SUSTAINED, OFTEN = 6, 2
+SUSTAINED, FEWEST_RETURNS = 6, 2
 """Steps above its level that are no single jump, and times of such steps from which a loss came back that make it its way."""
 RISEN = 1.5
 """Times its level that a loss stands at before it is no number, where it was a rise that led there."""
@@ -203,7 +203,7 @@ def _comes_and_goes(smooth: Sequence[float], level: float, margin: float, height
         elif value <= level + margin / 2:
             came_back += high >= SUSTAINED and peak >= height
             high, low, peak = 0, True, -math.inf
-    return came_back >= OFTEN
+    return came_back >= FEWEST_RETURNS
 
 
 def _edge(losses: Sequence[float], start: int, level: float, margin: float) -> int:

@@ -338,13 +338,13 @@ def _states(setup: TrainingSetup, weights: StageWeights) -> tuple[dict[MemoryPar
         trained = weights.trained / (setup.layout.shards if setup.layout.zero >= 1 else 1)
         states = trained * STATE_BYTES[setup.optimizer] * (0 if setup.offload_optimizer else 1)
         return {MemoryPart.WEIGHTS: frozen + 4 * weights.trained, MemoryPart.STATES: states}, 0.0
-    own = _sharded(setup, weights, 3) * setup.weight_bytes
+    weight_bytes = _sharded(setup, weights, 3) * setup.weight_bytes
     state_bytes = STATE_BYTES[setup.optimizer] * (0.5 if setup.precision is Precision.PURE16 else 1)
     state_bytes += 4 if setup.precision is Precision.MIXED else 0
     states = _sharded(setup, weights, 1) * state_bytes
-    host = (states if setup.offload_optimizer else 0.0) + (own if setup.offload_weights else 0.0)
+    host = (states if setup.offload_optimizer else 0.0) + (weight_bytes if setup.offload_weights else 0.0)
     parts = {
-        MemoryPart.WEIGHTS: 0.0 if setup.offload_weights else own,
+        MemoryPart.WEIGHTS: 0.0 if setup.offload_weights else weight_bytes,
         MemoryPart.STATES: 0.0 if setup.offload_optimizer else states,
     }
     return parts, host

@@ -163,8 +163,8 @@ def growth_of(figures: Sequence[MemoryFigure]) -> MemoryGrowth | None:
         half = later[len(later) // 2]
         # what settles has most of its growth in the first half
         steady = later[-1].size - half.size >= 0.25 * grown
-        enough = grown >= max(LEAST_GROWTH_SHARE * later[-1].size, LEAST_GROWTH)
-        if enough and steady and rises >= RISING_SHARE * (len(later) - 1):
+        is_growth = grown >= max(LEAST_GROWTH_SHARE * later[-1].size, LEAST_GROWTH)
+        if is_growth and steady and rises >= RISING_SHARE * (len(later) - 1):
             return MemoryGrowth(kind, later[0], later[-1], len(later))
     return None
 

@@ -148,8 +148,8 @@ def _step_s(setup: TrainingSetup) -> float:
     if layout.zero >= 3:
         micro_s += max(0.0, 3 * 2 * weights.total / link - OVERLAP * micro_s)
     if setup.offload_activations:
-        moved = 2 * layer_activations(setup).total * tokens * layout.stage_layers(model.layers, 0)
-        micro_s += max(0.0, moved / LINK - OVERLAP * micro_s)
+        offloaded_bytes = 2 * layer_activations(setup).total * tokens * layout.stage_layers(model.layers, 0)
+        micro_s += max(0.0, offloaded_bytes / LINK - OVERLAP * micro_s)
     bubble = 1 + (layout.pipeline - 1) / (layout.virtual_stages * setup.accumulation)
     step_s = setup.accumulation * micro_s * bubble
     share = weights.total / (layout.shards if layout.zero else 1)
@@ -181,8 +181,8 @@ def best_combination(run: RunArguments, setup: TrainingSetup, capacity: float, c
     Among equally fast ones that with the fewest changes counts. At most `MOST_COMBINATIONS` are looked at.
     """
     best: tuple[tuple[float, int, float], TrainingSetup, bool, float] | None = None
-    for moved in (False, True):
-        for candidate, expandable in _combinations(run, setup, moved=moved):
+    for with_layouts in (False, True):
+        for candidate, expandable in _combinations(run, setup, with_layouts=with_layouts):
             peak, _ = predicted_peak(candidate, calibration, expandable=expandable)
             if not fits(peak, capacity, calibration):
                 continue
@@ -292,9 +292,9 @@ def _layouts(setup: TrainingSetup, run: RunArguments) -> Iterator[tuple[str, Tra
             divides = quantity == "context" or (setup.model.heads % (2 * size) == 0 and setup.model.key % (2 * size) == 0)
             if not can_spell(run, quantity) or 2 * size > most or not divides:
                 continue
-            moved = replace(layout, data=layout.data // 2, **{quantity: 2 * size})
-            moved = replace(moved, shard=0, sequence_parallel=layout.sequence_parallel or quantity == "tensor")
-            yield f"{quantity} parallelism {2 * size}", replace(setup, layout=moved, accumulation=2 * setup.accumulation)
+            changed = replace(layout, data=layout.data // 2, **{quantity: 2 * size})
+            changed = replace(changed, shard=0, sequence_parallel=layout.sequence_parallel or quantity == "tensor")
+            yield f"{quantity} parallelism {2 * size}", replace(setup, layout=changed, accumulation=2 * setup.accumulation)
 
 
 def _same(run: RunArguments, setup: TrainingSetup) -> Iterator[_Move]:
@@ -316,15 +316,17 @@ def _same(run: RunArguments, setup: TrainingSetup) -> Iterator[_Move]:
         yield _Move(f"sharding stage {stage}", replace(setup, layout=replace(setup.layout, zero=stage)), checkpoint=_SHARDED)
     if _can_split_sequence(setup, run):
         yield _Move("sequence parallelism", replace(setup, layout=replace(setup.layout, sequence_parallel=True)))
-    for name, moved in _layouts(setup, run):
-        converted = _RESHARDED if moved.layout.tensor != setup.layout.tensor else "loads as it is"
-        yield _Move(name, moved, checkpoint=converted)
+    for name, candidate in _layouts(setup, run):
+        converted = _RESHARDED if candidate.layout.tensor != setup.layout.tensor else "loads as it is"
+        yield _Move(name, candidate, checkpoint=converted)
     if setup.layout.pipeline > 1 and can_spell(run, "first_stage_layers") and (balanced := rebalanced(setup)) is not None:
         yield _Move("fewer layers on the first stage", balanced, checkpoint=_RESHARDED)
     if not setup.offload_activations and can_spell(run, "offload_activations"):
-        moved = replace(setup, offload_activations=True)
+        offloaded = replace(setup, offload_activations=True)
         yield _Move(
-            "activations in host memory", moved, risk="host memory has to suffice; SFTConfig of TRL has this, other trainers do not"
+            "activations in host memory",
+            offloaded,
+            risk="host memory has to suffice; SFTConfig of TRL has this, other trainers do not",
         )
     if not setup.offload_optimizer and can_spell(run, "offload_optimizer"):
         yield _Move("optimiser states in host memory", replace(setup, offload_optimizer=True), risk="host memory has to suffice")
@@ -372,9 +374,9 @@ def _rung(run: RunArguments, setup: TrainingSetup, move: _Move, capacity: float,
     )  # fmt: skip
 
 
-def _combinations(run: RunArguments, setup: TrainingSetup, *, moved: bool) -> Iterator[tuple[TrainingSetup, bool]]:
+def _combinations(run: RunArguments, setup: TrainingSetup, *, with_layouts: bool) -> Iterator[tuple[TrainingSetup, bool]]:
     """Yield setups that keep the training the same, with whether segments are expandable."""
-    bases = [setup, *(layout_setup for _, layout_setup in _layouts(setup, run))] if moved else [setup]
+    bases = [setup, *(layout_setup for _, layout_setup in _layouts(setup, run))] if with_layouts else [setup]
     options: list[list[Callable[[TrainingSetup], TrainingSetup]]] = [
         [_as_it_is, *(_changer(micro=size) for size in micro_batches(setup))],
         [_as_it_is, *(_changer(recompute=mode, recompute_layers=0) for mode in _stronger(setup, run))],
@@ -454,11 +456,11 @@ def _layered(setup: TrainingSetup, capacity: float, calibration: Calibration) ->
 
 def _more_gpus(setup: TrainingSetup, capacity: float, calibration: Calibration) -> Iterator[Rung]:
     layout = setup.layout
-    twice = replace(layout, data=2 * layout.data, shard=2 * layout.shard)
+    doubled = replace(layout, data=2 * layout.data, shard=2 * layout.shard)
     if setup.accumulation % 2 == 0:
-        larger = replace(setup, layout=twice, accumulation=setup.accumulation // 2)
+        larger = replace(setup, layout=doubled, accumulation=setup.accumulation // 2)
     elif setup.micro_batch % 2 == 0:
-        larger = replace(setup, layout=twice, micro_batch=setup.micro_batch // 2)
+        larger = replace(setup, layout=doubled, micro_batch=setup.micro_batch // 2)
     else:
         return
     peak, _ = predicted_peak(larger, calibration)

@@ -134,8 +134,8 @@ def calibrate(setup: TrainingSetup, reading: MemoryReading) -> tuple[Calibration
         if least_bytes > (measured or guess.allocated):  # else it ran out before the peak, of which it says nothing then
             measured, source = least_bytes, f"{gib(least_bytes)} allocated or wanted at line {reading.line} of the log"
     context = 0.0
-    if message is not None and message.own and message.allocated:
-        context = max(0.0, message.own - message.allocated - message.unused)
+    if message is not None and message.process_use and message.allocated:
+        context = max(0.0, message.process_use - message.allocated - message.unused)
         context = context if context < 4 * GIB else 0.0
     if not measured or dynamic <= 0:
         return Calibration(context=context), []

@@ -243,15 +243,15 @@ class _Problems:
                 proof, "", 0.9,
             )  # fmt: skip
         foreign = message.foreign
-        by_process = bool(message.foreign_processes or message.own)
+        by_process = bool(message.foreign_processes or message.process_use)
         least = max(SIGNIFICANT if by_process else 2 * SIGNIFICANT, total / 10)
         contexts = (
             len(message.foreign_processes) >= OTHER_RANKS and max(size for _, size in message.foreign_processes) < CONTEXT_MOST
         )
         if foreign > least and message.form == "torch" and (message.foreign_processes or total) and not contexts:
             pids = ", ".join(f"{pid} ({gib(size)})" for pid, size in message.foreign_processes[:6])
-            enough = foreign + message.free >= requested
-            sure = bool(message.foreign_processes) or bool(message.own)
+            would_fit = foreign + message.free >= requested
+            sure = bool(message.foreign_processes) or bool(message.process_use)
             yield MemoryProblem(
                 MemoryKind.FOREIGN,
                 f"{gib(foreign)} of the GPU's {gib(total)} are held by "
@@ -259,7 +259,7 @@ class _Problems:
                 + (f"; {gib(requested)} were wanted." if requested else "."),
                 proof,
                 "" if pids else "nvidia-smi on the node names the processes; older messages do not say whose it is.",
-                (0.9 if sure else 0.65) if enough else 0.5,
+                (0.9 if sure else 0.65) if would_fit else 0.5,
             )  # fmt: skip
         elif contexts:
             yield MemoryProblem(
@@ -271,12 +271,12 @@ class _Problems:
                 0.75 if foreign >= requested else 0.5,
             )  # fmt: skip
         reserved = message.allocated + message.unused
-        outside = message.own - reserved if message.own and reserved else 0.0
+        outside = message.process_use - reserved if message.process_use and reserved else 0.0
         if outside > max(3 * GIB, total / 8):
             yield MemoryProblem(
                 MemoryKind.LIBRARY,
-                f"The process holds {gib(message.own)}, of which PyTorch knows {gib(reserved)}: {gib(outside)} belong to another "
-                "library in it (JAX, TensorFlow, NCCL, cuDNN).",
+                f"The process holds {gib(message.process_use)}, of which PyTorch knows {gib(reserved)}: {gib(outside)} belong to "
+                "another library in it (JAX, TensorFlow, NCCL, cuDNN).",
                 proof, "Which one: the process's imports, and nvidia-smi before it calls them.", 0.75,
             )  # fmt: skip
         unused = message.unused
@@ -314,7 +314,7 @@ class _Problems:
     def _need(
         self, message: MemoryMessage, proof: tuple[ProofLine, ...], steps: int, confidence: float, ranks: int
     ) -> MemoryProblem:
-        used = message.own or message.allocated + message.unused
+        used = message.process_use or message.allocated + message.unused
         if message.form == "xla" and message.total and message.requested > message.total:
             words = f"The program needs {gib(message.requested)} of {gib(message.total)}."
         elif message.requested and message.total and message.requested > message.total:
@@ -325,12 +325,14 @@ class _Problems:
             words = f"{gib(message.requested)} more were wanted than were free."
         else:
             words = "The message does not say how much was held and free."
-        when = f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
-        many = f" {ranks} ranks say so." if ranks > 1 else ""
+        time_words = (
+            f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
+        )
+        rank_words = f" {ranks} ranks say so." if ranks > 1 else ""
         decides = "" if used and message.total else (
             "How much each process holds: nvidia-smi while it runs, or torch.cuda.memory_summary() before the failing call."
         )  # fmt: skip
-        return MemoryProblem(MemoryKind.NEED, f"{words}{when}{many}", proof, decides, confidence)
+        return MemoryProblem(MemoryKind.NEED, f"{words}{time_words}{rank_words}", proof, decides, confidence)
 
     def _spike(self, line: Line, message: MemoryMessage, steps: int) -> MemoryProblem | None:
         """Return at which known place of a run the shortage came, by the frames of its traceback or by the message."""
@@ -341,7 +343,7 @@ class _Problems:
                 (proof,), "Whether it comes at the first collective only.", 0.72, place=SpikePlace.NCCL,
             )  # fmt: skip
         episode = next((episode for episode in self.episodes if episode.first <= line.number <= episode.last + 1), None)
-        frames = [frame for raised in (episode.raised if episode else ()) for frame in raised.frames]
+        frames = [frame for exception in (episode.raised if episode else ()) for frame in exception.frames]
         functions = {frame.function for frame in frames}
         for rule in memory_places():
             frame_proof = self._at(rule, frames)

@@ -12,6 +12,17 @@ GIB = 1024**3
 MIB = 1024**2
 
 
+def _check_positive(record: object, *names: str) -> None:
+    """Refuse a record with a field below 1.
+
+    Raises:
+        ValueError: One of these fields is zero or negative.
+    """
+    for name in names:
+        if getattr(record, name) < 1:
+            raise ValueError(f"{name}: wanted a number from 1 on, found {getattr(record, name)}")
+
+
 class Precision(StrEnum):
     """How weights and computations are kept."""
 
@@ -102,9 +113,7 @@ class ModelShape:
         Raises:
             ValueError: A size is zero or negative.
         """
-        for name in ("layers", "hidden", "heads", "vocabulary"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: wanted a number from 1 on, found {getattr(self, name)}")
+        _check_positive(self, "layers", "hidden", "heads", "vocabulary")
 
     @property
     def inner(self) -> int:
@@ -277,9 +286,7 @@ class TrainingSetup:
         Raises:
             ValueError: Sequence, micro-batch or accumulation are below 1.
         """
-        for name in ("sequence", "micro_batch", "accumulation"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: wanted a number from 1 on, found {getattr(self, name)}")
+        _check_positive(self, "sequence", "micro_batch", "accumulation")
 
     @property
     def global_batch(self) -> int:

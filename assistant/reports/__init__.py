@@ -3,8 +3,8 @@
 Read `figures` (what a report is made of), `statistics` (quantiles and intervals) and `wording` (numbers with units) first. Then as
 rows travel, led by `reading`: `sources` opens a file and knows its form; `sacct_rows`, `sacct_live` and `trace_rows` bring
 the forms into one table; `intake` judges each row and makes the table of jobs; `workload_types` tells the kind of their work;
-`anonymous` takes names out; `job_arrays` holds the jobs for counting. `cluster` makes the report, with `cluster_groups` (its tables
-and plots), `calendar` (weeks and hours of a zone), `references` (five published clusters) and `remarks` (what is unusual). `plots`
+`job_arrays` holds the jobs for counting, and takes names out. `cluster` makes the report and says what is unusual, with
+`cluster_groups` (its tables and plots), `calendar` (weeks and hours of a zone) and `references` (five published clusters). `plots`
 draws SVG, `page` writes HTML, `exports` JSON and CSV. `reliability` has the reports of failures.
 
 Nothing but the commands imports this folder, and DuckDB (an extra) only when a report is made.

@@ -86,11 +86,14 @@ def work(jobs: JobArrays, references: References) -> FigureGroup:
     types = jobs.by["type"]
     codes = largest(types, jobs.gpu_s, MOST_GROUPS)
     names = tuple(types.names[code] for code in codes[:MOST_CURVES])
-    own = {
+    site_shares = {
         "jobs": [int((types.codes == code).sum()) / max(jobs.count, 1) for code in codes[:MOST_CURVES]],
         "GPU time": [_value(time_share(jobs.gpu_s, types.codes == code)) for code in codes[:MOST_CURVES]],
     }
-    rows = [ShareRow(f"{OWN_NAME}, {measure}", dict(zip(names, shares, strict=True)), own=True) for measure, shares in own.items()]
+    rows = [
+        ShareRow(f"{OWN_NAME}, {measure}", dict(zip(names, shares, strict=True)), is_site=True)
+        for measure, shares in site_shares.items()
+    ]
     for published in references.cluster:
         for measure, shares, about in (
             ("jobs", published.type_jobs, f"n = {published.jobs:,}"),
@@ -98,7 +101,7 @@ def work(jobs: JobArrays, references: References) -> FigureGroup:
         ):
             if parts := {name: value for name, value in shares.items() if name in names}:
                 rows.append(ShareRow(f"{published.name}, {measure}", parts, about))
-    listed = ", ".join(f"{name} {share(part)}" for name, part in zip(names, own["GPU time"], strict=True))
+    listed = ", ".join(f"{name} {share(part)}" for name, part in zip(names, site_shares["GPU time"], strict=True))
     plot = SharePlot(
         "types", "Kinds of work, by jobs and by GPU time", (*names, "not shown"), _filled(rows), f"Of GPU time here: {listed}."
     )
@@ -123,16 +126,16 @@ def states(jobs: JobArrays, references: References) -> FigureGroup:
     mask = jobs.on_gpus
     plots = []
     for key, title, suffix in (("states_by_jobs", "jobs", ""), ("states_by_gpu_time", "GPU time", "_time")):
-        own = {
+        site_shares = {
             name: _value(outcome_time_share(jobs, name) if suffix else outcome_share(jobs, name, mask)) for name in OUTCOME_NAMES
         }
-        names = OUTCOME_NAMES if own["unknown"] else OUTCOME_NAMES[:3]
-        rows = [ShareRow(OWN_NAME, {name: own[name] for name in names}, f"n = {int(mask.sum()):,}", own=True)]
+        names = OUTCOME_NAMES if site_shares["unknown"] else OUTCOME_NAMES[:3]
+        rows = [ShareRow(OWN_NAME, {name: site_shares[name] for name in names}, f"n = {int(mask.sum()):,}", is_site=True)]
         for published in references.cluster:
             parts = {name: getattr(published, f"{name}{suffix}") for name in OUTCOME_NAMES[:3]}
             if None not in parts.values():
                 rows.append(ShareRow(published.name, parts, f"n = {published.gpu_jobs:,}"))
-        listed = ", ".join(f"{name} {share(own[name])}" for name in names)
+        listed = ", ".join(f"{name} {share(site_shares[name])}" for name in names)
         plots.append(SharePlot(key, f"Final states, share of {title}", names, tuple(rows), f"Here: {listed}, of jobs with GPUs."))
     state = jobs.by["state"]
     codes = largest(state, jobs.gpu_s, MOST_GROUPS)
@@ -174,8 +177,8 @@ def sizes(jobs: JobArrays) -> FigureGroup:
     by_jobs = {size.names[code]: int((size.codes == code).sum()) / max(int(mask.sum()), 1) for code in present if code > 0}
     by_time = {size.names[code]: _value(time_share(jobs.gpu_s, size.codes == code)) for code in present if code > 0}
     rows = (
-        ShareRow("jobs", by_jobs, f"n = {int(mask.sum()):,}", own=True),
-        ShareRow("GPU time", by_time, f"{np.nansum(jobs.gpu_s) / 3600:,.0f} GPU h", own=True),
+        ShareRow("jobs", by_jobs, f"n = {int(mask.sum()):,}", is_site=True),
+        ShareRow("GPU time", by_time, f"{np.nansum(jobs.gpu_s) / 3600:,.0f} GPU h", is_site=True),
     )
     listed = ", ".join(f"{name}: {share(by_jobs[name])} of jobs, {share(by_time[name])} of GPU time" for name in names)
     figures: list[SharePlot | FigureTable] = []
@@ -213,8 +216,8 @@ def lengths(jobs: JobArrays, measure: str) -> FigureGroup:
 
 
 def _curves(grouped: Grouped, dimension: Dimension, codes: Sequence[int], key: str, title: str, word: str) -> CurvePlot:
-    whole = grouped.whole
-    points = log_points(1.0, max(float(whole[-1]) if len(whole) else 1.0, 10.0), each_decade=16)
+    values = grouped.sorted_values
+    points = log_points(1.0, max(float(values[-1]) if len(values) else 1.0, 10.0), each_decade=16)
     curves = []
     for code in codes:
         ordered = grouped.of(code)
@@ -236,7 +239,7 @@ def _quantiles(grouped: Grouped, dimension: Dimension, codes: Sequence[int], key
     columns += parts_of[2:]
     columns += [TableColumn("mean", "mean", "s"), TableColumn("longest", "longest", "s")]
     rows: list[tuple[Cell, ...]] = []
-    for name, ordered in [("all", grouped.whole), *((dimension.names[code], grouped.of(code)) for code in codes)]:
+    for name, ordered in [("all", grouped.sorted_values), *((dimension.names[code], grouped.of(code)) for code in codes)]:
         if len(ordered):
             parts = [quantile(ordered, part) for part in QUANTILES]
             rows.append((name, len(ordered), *parts[:2], median(ordered), *parts[2:], float(ordered.mean()), float(ordered[-1])))

@@ -5,7 +5,7 @@ Texts in them may be names that users wrote; whoever shows them escapes them for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,7 +89,8 @@ class ShareRow(NamedTuple):
     parts: Mapping[str, float]
     about: str = ""
     """Count or year, behind the name."""
-    own: bool = False
+    is_site: bool = False
+    """Whether it is the row of this site, which is set apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class WaterfallPlot:
     title: str
     unit: str
     bars: tuple[BarPart, ...]
-    whole: float
+    total: float
     falling: bool
     """Whether the parts are taken off the whole from its end, until the last one is what is left; else they add up from 0."""
     about: str
@@ -222,7 +223,7 @@ class UsageReport:
     """A whole report."""
 
     kind: str
-    """`cluster`, `failures`, `reliability` or `job`."""
+    """`cluster`, `failures`, `reliability`, `cost` or `job`."""
     title: str
     facts: tuple[tuple[str, str], ...]
     """Source, period, zone, version, as names and values."""
@@ -237,3 +238,45 @@ class UsageReport:
     def figures(self) -> list[tuple[FigureGroup, Figure]]:
         """Return all figures with their groups, in order."""
         return [(group, figure) for group in self.groups for figure in group.figures]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFrame:
+    """What a report says of itself."""
+
+    title: str
+    zone: str
+    """By which hours and days are counted."""
+    facts: Sequence[tuple[str, str]]
+    left_out: FigureTable
+
+    def report(
+        self,
+        kind: str,
+        groups: Iterable[FigureGroup],
+        *,
+        facts: Iterable[tuple[str, str]],
+        headline: Iterable[tuple[str, Cell, str]],
+        remarks: Iterable[UsageRemark],
+        sources: tuple[str, ...] = (),
+    ) -> UsageReport:
+        """Return the report of some groups of figures; the zone is the last of its facts.
+
+        Args:
+            kind: As in `UsageReport`.
+            groups: In their order.
+            facts: Of the counted jobs, behind those of the source.
+            headline: The few numbers that stand first: name, value, unit.
+            remarks: Most telling first.
+            sources: Where the figures of others come from.
+        """
+        return UsageReport(
+            kind=kind,
+            title=self.title,
+            facts=(*self.facts, *facts, ("hours and days", f"of the zone {self.zone}")),
+            headline=tuple(headline),
+            remarks=tuple(remarks),
+            groups=tuple(groups),
+            left_out=self.left_out,
+            sources=sources,
+        )

@@ -176,12 +176,12 @@ def make_jobs(
     _map_gpus(connection)
     progress("rows are judged")
     by_type = type_query(rules)
-    judged = (
+    verdicts = (
         f"SELECT *, {_fate(dialect, now.timestamp() + AHEAD_S, period)} AS fate, {_flaws(dialect)} AS flaws FROM ({_worked_out()})"
     )
     try:
         connection.execute(
-            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, given_run_s), {by_type.sql} AS type FROM ({judged})",
+            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, given_run_s), {by_type.sql} AS type FROM ({verdicts})",
             list(by_type.values),
         )
     except duckdb.Error as error:
@@ -321,9 +321,9 @@ def _drop_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
         f"FROM jobs WHERE fate = 'counted' AND id IN {repeated}"
     )
     connection.execute("UPDATE jobs SET fate = 'duplicate' WHERE row IN (SELECT row FROM repeated WHERE copy > 1)")
-    bit = 1 << list(FLAWS).index("requeued")
+    flaw_bit = 1 << list(FLAWS).index("requeued")
     connection.execute(
-        f"UPDATE jobs SET flaws = flaws + {bit} WHERE row IN (SELECT row FROM (SELECT row, row_number() OVER "
+        f"UPDATE jobs SET flaws = flaws + {flaw_bit} WHERE row IN (SELECT row FROM (SELECT row, row_number() OVER "
         "(PARTITION BY id ORDER BY end_s DESC, row) AS place FROM repeated WHERE copy = 1) WHERE place > 1)"
     )
 

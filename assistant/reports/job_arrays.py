@@ -1,6 +1,7 @@
 """The counted jobs as arrays of numbers, one place a job, with codes for their types, sizes, users and states.
 
-Jobs stand in order of their ends and ids, so that sums do not depend on the order in which a source lists them.
+Jobs stand in order of their ends and ids, so that sums do not depend on the order in which a source lists them. Without names
+(`without_names`) users, accounts and partitions are numbers in order of their GPU time, the same within one report.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from assistant.reports.statistics import Codes, Mask, Values, weighted_sums
 
 if TYPE_CHECKING:
     import duckdb
+from dataclasses import replace
 
 SIZES: tuple[tuple[str, float, float], ...] = (
     ("CPU only", 0.0, 0.0),
@@ -110,3 +112,16 @@ def largest(dimension: Dimension, weights: Values, most: int) -> list[int]:
     sums = weighted_sums(dimension.codes, len(dimension.names), np.nan_to_num(weights))
     order = sorted(range(len(dimension.names)), key=lambda code: (-sums[code], -counts[code], dimension.names[code]))
     return [code for code in order if counts[code]][:most]
+
+
+HIDDEN = ("user", "account", "partition")
+
+
+def without_names(jobs: JobArrays) -> JobArrays:
+    """Return the jobs with numbers in place of names."""
+    return replace(jobs, by={key: _numbered(key, group) if key in HIDDEN else group for key, group in jobs.by.items()})
+
+
+def _numbered(key: str, dimension: Dimension) -> Dimension:
+    names = (NO_NAME if name == NO_NAME else f"{key} {place}" for place, name in enumerate(dimension.names, 1))
+    return Dimension(tuple(names), dimension.codes)

@@ -104,7 +104,7 @@ def _shares(plot: SharePlot) -> _Drawing:
     legend = _legend(plot.names, kind_of, 0)
     marks, y = legend.marks, legend.height
     for row in plot.rows:
-        marks.append(_text(0, y + 10, f"{row.name}, {row.about}" if row.about else row.name, kind="own" if row.own else ""))
+        marks.append(_text(0, y + 10, f"{row.name}, {row.about}" if row.about else row.name, kind="own" if row.is_site else ""))
         x = 0.0
         for place, name in enumerate(plot.names):
             part = min(row.parts.get(name, 0.0), 1.0)
@@ -287,7 +287,7 @@ def _waterfall(plot: WaterfallPlot) -> _Drawing:
     """Return a bar for each part, its name and number above it; each begins where the one before ended."""
     marks, y, begin = [], 0.0, 0.0
     for bar in plot.bars:
-        part = bar.value / plot.whole if plot.whole > 0 else 0.0
+        part = bar.value / plot.total if plot.total > 0 else 0.0
         is_whole = bar.kind == "own"
         from_left = 0.0 if is_whole else 1 - begin - part if plot.falling else begin
         number = with_unit(bar.value, plot.unit)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.errors import InputError
-from assistant.reports.anonymous import without_names
 from assistant.reports.figures import FigureTable
 from assistant.reports.intake import Dialect, TimeRange, left_out_table, make_jobs
-from assistant.reports.job_arrays import JobArrays, job_arrays
+from assistant.reports.job_arrays import JobArrays, job_arrays, without_names
 from assistant.reports.sources import TextFile, csv_columns, is_sacct, open_text
 from assistant.reports.workload_types import TypeRules
 
@@ -145,15 +144,15 @@ def _fill(
 
 def _joined(slices: Iterable[str], name: str, work: Path) -> TextFile:
     path, header = work / "source.txt", ""
-    with path.open("w", encoding="utf-8", newline="") as whole:
+    with path.open("w", encoding="utf-8", newline="") as target:
         for text in slices:
             first, _, rows = text.partition("\n")
             if not header:
                 header = first
-                whole.write(f"{header}\n")
+                target.write(f"{header}\n")
             if first != header:
                 raise InputError(f"{name}: slices were asked for with other columns; remove the folder of slices and ask again")
-            whole.write(rows)
+            target.write(rows)
     if not header:
         raise InputError(f"{name}: the accounting was asked for no day")
     return TextFile(path, name, header, 1)

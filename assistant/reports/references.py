@@ -68,7 +68,7 @@ class Compared:
     key: str
     title: str
     unit: str
-    own: IntervalValue | float | None
+    site: IntervalValue | float | None
     published: Mapping[str, float]
     """By the name of a cluster; who did not publish it is not in it."""
 
@@ -93,13 +93,13 @@ TYPES = ("pretraining", "evaluation")
 
 def compare(jobs: JobArrays, references: References) -> list[Compared]:
     """Return the figures of a site's jobs with GPUs beside the published ones."""
-    own = _own_figures(jobs)
+    site_figures = _own_figures(jobs)
     compared = [
         Compared(
             key,
             title,
             unit,
-            own[key],
+            site_figures[key],
             {cluster.name: value for cluster in references.cluster if (value := getattr(cluster, key)) is not None},
         )
         for key, title, unit in COMPARED
@@ -157,9 +157,9 @@ def time_share(gpu_s: Values, part: Mask, unknown: Mask | None = None) -> Interv
     """
     finite = gpu_s > 0
     weights = gpu_s[finite]
-    whole, squares = float(weights.sum()), float(np.square(weights).sum())
+    total, squares = float(weights.sum()), float(np.square(weights).sum())
     open_s = 0.0 if unknown is None else float(gpu_s[finite & unknown].sum())
-    return share_of_weight(float(gpu_s[finite & part].sum()), whole, squares, len(weights), open_s)
+    return share_of_weight(float(gpu_s[finite & part].sum()), total, squares, len(weights), open_s)
 
 
 _TITLES = {"s": ("times", "Times"), "GPUs": ("demand", "GPUs a job"), "share": ("shares", "Shares")}
@@ -174,7 +174,7 @@ def reference_tables(compared: list[Compared], references: References) -> tuple[
         rows: list[tuple[Cell, ...]] = []
         for entry in compared:
             if entry.unit == unit:
-                rows.append((entry.title, entry.own, *(entry.published.get(cluster.name) for cluster in references.cluster)))
+                rows.append((entry.title, entry.site, *(entry.published.get(cluster.name) for cluster in references.cluster)))
         tables.append(FigureTable(f"beside_{key}", f"{title} beside five published clusters", tuple(columns), tuple(rows)))
     about = "; ".join(
         f"{cluster.name}: {cluster.about}, {cluster.jobs:,} jobs, {cluster.gpu_jobs:,} with GPUs" for cluster in references.cluster

@@ -50,12 +50,12 @@ def share_of_count(count: int, n: int, unknown: int = 0) -> IntervalValue | None
     return IntervalValue(count / n, wilson(count / n, n)[0], wilson((count + unknown) / n, n)[1], n, float(n))
 
 
-def share_of_weight(part: float, whole: float, squares: float, n: int, unknown: float = 0.0) -> IntervalValue | None:
+def share_of_weight(part: float, total: float, squares: float, n: int, unknown: float = 0.0) -> IntervalValue | None:
     """Return a share of a sum of weights, with the interval of as many equal weights as would say as much (Kish).
 
     Args:
         part: Sum of the weights that count.
-        whole: Sum of all weights.
+        total: Sum of all weights.
         squares: Sum of their squares.
         n: How many there are.
         unknown: Sum of the weights of which it is not known whether they count, as in `share_of_count`.
@@ -63,10 +63,10 @@ def share_of_weight(part: float, whole: float, squares: float, n: int, unknown: 
     Source:
         L. Kish, Survey Sampling (1965), section 11.7: n_eff = (sum w)^2 / sum w^2; then Wilson.
     """
-    if whole <= 0 or squares <= 0:
+    if total <= 0 or squares <= 0:
         return None
-    equal_n = min(whole * whole / squares, float(n))
-    low, high = (min(1.0, max(0.0, weight / whole)) for weight in (part, part + unknown))
+    equal_n = min(total * total / squares, float(n))
+    low, high = (min(1.0, max(0.0, weight / total)) for weight in (part, part + unknown))
     return IntervalValue(low, wilson(low, equal_n)[0], wilson(high, equal_n)[1], n, equal_n)
 
 
@@ -151,7 +151,7 @@ class Grouped:
         by_group: npt.NDArray[Any] = np.argsort(codes.astype(np.uint16) if groups < 65_536 else codes, kind="stable")
         self._values = values[by_group]
         self._ends = np.cumsum(np.bincount(codes, minlength=groups))
-        self.whole = values
+        self.sorted_values = values
         """All values, sorted."""
 
     def of(self, group: int) -> Values:

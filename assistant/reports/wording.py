@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from assistant.reports.figures import Cell, IntervalValue
 
@@ -57,6 +59,11 @@ def quantity(value: float, unit: str) -> str:
         return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
     text = amount(value)
     return f"{text} {unit}" if unit and unit != "number" else text
+
+
+def moment(seconds: float, zone: str) -> str:
+    """Return a time in seconds since 1970 as day and minute of a zone: `2026-06-01 12:30`; a dash for NaN."""
+    return "–" if math.isnan(seconds) else f"{datetime.fromtimestamp(seconds, ZoneInfo(zone)):%Y-%m-%d %H:%M}"
 
 
 def with_unit(value: float, unit: str) -> str:

@@ -27,6 +27,6 @@ def load_patterns(site: Path | None = None) -> Patterns:
         for entry in (*signatures, *herrings):
             if (entry.id, entry.pattern) not in known_patterns:
                 check_linear(entry)
-    if own := [entry for entry in filters(site) if entry not in filters(None)]:
-        prove(own, protected_lines(site), patterns)
+    if site_filters := [entry for entry in filters(site) if entry not in filters(None)]:
+        prove(site_filters, protected_lines(site), patterns)
     return patterns

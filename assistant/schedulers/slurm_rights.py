@@ -64,10 +64,10 @@ def _accounting(slurm: SlurmScheduler) -> Iterator[RightsCheck]:
 
 def _rights(slurm: SlurmScheduler) -> RightsCheck:
     user = me()
-    own = f"jobs of {user} can be ended and submitted again"
+    job_rights = f"jobs of {user} can be ended and submitted again"
     wrapper = list(slurm.settings.admin)
     if wrapper:
-        return _wrapped(slurm, wrapper, own)
+        return _wrapped(slurm, wrapper, job_rights)
     if os.geteuid() == 0 or slurm.config().get("SlurmUser", "").startswith(f"{user}("):
         return RightsCheck(True, "all jobs and nodes can be changed")
     level = ""
@@ -76,17 +76,19 @@ def _rights(slurm: SlurmScheduler) -> RightsCheck:
         level = slurm.commands.run("sacctmgr", *words).out.strip().partition("|")[2]
     if level == "Administrator":
         return RightsCheck(True, "all jobs and nodes can be changed (AdminLevel Administrator)")
-    return RightsCheck(False, f"{own}; nodes cannot be drained", DRAIN_RIGHTS)
+    return RightsCheck(False, f"{job_rights}; nodes cannot be drained", DRAIN_RIGHTS)
 
 
-def _wrapped(slurm: SlurmScheduler, wrapper: list[str], own: str) -> RightsCheck:
+def _wrapped(slurm: SlurmScheduler, wrapper: list[str], job_rights: str) -> RightsCheck:
     """Ask sudo, where that is the wrapper, whether it would let us, without doing anything."""
     prefix = " ".join(wrapper)
     if Path(wrapper[0]).name != "sudo":
-        return RightsCheck(True, f"{own}; nodes are changed by {prefix} scontrol, which was not tried")
+        return RightsCheck(True, f"{job_rights}; nodes are changed by {prefix} scontrol, which was not tried")
     completed = slurm.commands.run("scontrol", "update", "NodeName=x", before=[*wrapper, "-l"])
     if completed.status:
         return RightsCheck(
-            False, f"{own}; {prefix} scontrol is not allowed: {completed.error_text}", "see docs/slurm.md for the line of sudoers"
+            False,
+            f"{job_rights}; {prefix} scontrol is not allowed: {completed.error_text}",
+            "see docs/slurm.md for the line of sudoers",
         )
-    return RightsCheck(True, f"{own}; nodes are changed by {prefix} scontrol")
+    return RightsCheck(True, f"{job_rights}; nodes are changed by {prefix} scontrol")

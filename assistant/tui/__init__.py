@@ -6,7 +6,7 @@ lanes, threads of its own, and comes back as a message; only handlers change wha
 Read `launch` (its start), `app` (the application), `backend` (what blocks), `snapshot`, `store_reading` and `about_incident` (what
 is read for the screens), `messages` (lanes, and what comes back on them), `frame`, `first_line` (how things stand, in one line)
 and `words` (what all screens share), then `screens/` and `widgets/`. `citations` leads from a verdict to lines of a file, `curves`
-draws loss and pace. The conversation is `talk` on `sessions`, with its `commands` and `name_completion`; what it says by itself is
+draws loss and pace. The conversation is `talk` on `sessions`, with its `commands`; what it says by itself is
 `news`, from `news_feed`. `terminal` is the title, `outside_programs` are editor and pager. The log viewer is `logs/`.
 """
 

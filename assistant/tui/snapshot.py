@@ -77,8 +77,8 @@ class ApprovalEntry:
 
     def same_change(self, candidate: ApprovalEntry) -> bool:
         """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
-        own, its = self.approval, candidate.approval
-        return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, candidate.command)
+        first, second = self.approval, candidate.approval
+        return (first.id, first.call, first.digest, self.command) == (second.id, second.call, second.digest, candidate.command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.conversation import open_talks
-from assistant.agent.dialogue import Dialogue
-from assistant.agent.dialogue_file import keep
+from assistant.agent.dialogue import Dialogue, keep
 from assistant.cli.main import _keep, main
 from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import RunFolder, append, claim, locked, write_json

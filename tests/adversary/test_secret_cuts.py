@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from assistant.cli.main import main
 from assistant.diagnose.answer import cut, pack
 from assistant.diagnose.case import Case
-from assistant.diagnose.evidence_text import evidence_text
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.learning.learn import evidence_text
 from assistant.diagnose.verdict import judge
 from assistant.display import json_text, shorten
 from assistant.redact import ends_of, head_of, line_texts, piece_of, redact, redact_lines, tail_of

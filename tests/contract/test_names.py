@@ -13,6 +13,7 @@ from tests.sources import sources, syntax_trees
 ROOT = Path(__file__).parents[2]
 NAMES = tomllib.loads((ROOT / "tests" / "cases" / "names.toml").read_text())
 BANNED = frozenset(NAMES["banned"].split())
+GONE = {folder: frozenset(words.split()) for folder, words in NAMES["gone"].items()}
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -28,10 +29,17 @@ def empty_names() -> Counter[str]:
     """Count by folder the assigned names that are a pronoun or a participle and no more."""
     counts: Counter[str] = Counter()
     for path in sources():
-        folder = "/".join(Path(path).parent.parts[:2])
-        nodes = ast.walk(syntax_trees()[path])
-        counts[folder] += sum(name.strip("_").lower() in BANNED for node in nodes for name in names_of(node))
+        counts[folder_of(path)] += sum(name in BANNED for name in plain_names(path))
     return +counts
+
+
+def folder_of(path: str) -> str:
+    return "/".join(Path(path).parent.parts[:2])
+
+
+def plain_names(path: str) -> Iterator[str]:
+    """Yield the assigned names of a source in small letters, without underscores around them."""
+    yield from (name.strip("_").lower() for node in ast.walk(syntax_trees()[path]) for name in names_of(node))
 
 
 def test_names_that_say_nothing_become_fewer() -> None:
@@ -39,6 +47,13 @@ def test_names_that_say_nothing_become_fewer() -> None:
     grown = {folder: (count, allowed.get(folder, 0)) for folder, count in counts.items() if count > allowed.get(folder, 0)}
     assert not grown, "name these values by what they are (now, allowed)"
     assert dict(counts) == allowed, "fewer are left: write the new counts into tests/cases/names.toml"
+
+
+def test_words_that_a_folder_has_lost_do_not_come_back() -> None:
+    back = [f"{path}: {name}" for path in sources() for name in plain_names(path) if name in GONE.get(folder_of(path), ())]
+    assert back == [], "name these values by what they are"
+    assert all(words and not words & BANNED for words in GONE.values()), "banned everywhere: take it out of [gone]"
+    assert GONE.keys() <= {folder_of(path) for path in sources()}, "there is no such folder"
 
 
 def test_a_public_class_name_exists_once() -> None:

@@ -14,9 +14,9 @@ from assistant.errors import UsageError
 from assistant.tui.app import ChatApp
 from assistant.tui.commands import ArgumentValue, Takes
 from assistant.tui.messages import OpenIncident
-from assistant.tui.name_completion import common_beginning, history_offers, name_offers
 from assistant.tui.outside_programs import program_words
 from assistant.tui.screens.main import ReportScreen
+from assistant.tui.widgets.prompt import common_beginning, history_offers, name_offers
 from assistant.tui.widgets.tables import Completion
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

@@ -24,7 +24,7 @@ from assistant.records import (
     Outcome,
     Verdict,
 )
-from assistant.reports.cluster import ReportFrame
+from assistant.reports.figures import ReportFrame
 from assistant.reports.intake import TimeRange
 from assistant.reports.reading import NO_LIMIT, ReadRequest
 from assistant.reports.reliability.incident_facts import Handling, IncidentFacts, Wait, read_incidents

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assistant.reports.cluster import ReportFrame, cluster_report
-from assistant.reports.figures import Cell, FigureTable, UsageReport
+from assistant.reports.cluster import cluster_report
+from assistant.reports.figures import Cell, FigureTable, ReportFrame, UsageReport
 from assistant.reports.intake import TimeRange
 from assistant.reports.reading import NO_LIMIT, ReadJobs, ReadRequest, read_source
 from assistant.reports.references import reference_clusters

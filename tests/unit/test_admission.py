@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.case import read_labels
-from assistant.diagnose.evidence_text import evidence_text
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learning.learn import KnownLine, Lesson, Teacher, as_toml, known_lines, next_state, sections
+from assistant.diagnose.learning.learn import KnownLine, Lesson, Teacher, as_toml, evidence_text, known_lines, next_state, sections
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock

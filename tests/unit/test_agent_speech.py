@@ -15,8 +15,7 @@ from assistant.agent.dialogue import Dialogue
 from assistant.agent.holds import holds_off
 from assistant.agent.languages.source_phrases import did_you, plain_source
 from assistant.agent.orders import OrderKind, OrderReading, read_order
-from assistant.agent.phrasing import plain_words
-from assistant.agent.plain_english import plain_text, renounced
+from assistant.agent.plain_english import plain_text, plain_words, renounced
 from assistant.agent.scope import joined_plainly, names_in, order_scope, without
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.slips import SlipKind, bare_correction, read_slip

@@ -9,8 +9,7 @@ import pytest
 
 from assistant.agent.answer import count_text, time_text, without_quote, without_repeats
 from assistant.agent.chooser import spelling
-from assistant.agent.dialogue import Dialogue, choose_option
-from assistant.agent.dialogue_file import keep, recall
+from assistant.agent.dialogue import Dialogue, choose_option, keep, recall
 from assistant.agent.moods import CHANGING, excluded_intents
 from assistant.agent.pointers import resolve_pointers, variants
 from assistant.agent.words import NameInventory, read_names

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.diagnose.advice.premises import LEAST_LINES, borne_out
+from assistant.diagnose.advice.agreement import LEAST_LINES, borne_out
 from assistant.diagnose.advice.shown_beside import came_again, killed_command
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather

@@ -16,7 +16,7 @@ from assistant.memory_plan.setup import GIB
 FOLDER = Path(__file__).parents[1] / "cases" / "memory_plan"
 FILES = ("messages.toml", "host_messages.toml")
 CASES = [case for file in FILES for case in tomllib.loads((FOLDER / file).read_text(encoding="utf-8"))["message"]]
-SIZES = ("requested", "total", "free", "allocated", "unused", "own", "pools", "allowed", "limit")
+SIZES = ("requested", "total", "free", "allocated", "unused", "process_use", "pools", "allowed", "limit")
 
 
 def test_there_are_enough_wordings() -> None:

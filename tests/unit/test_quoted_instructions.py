@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.diagnose.advice.instructions import instruction_in
-from assistant.diagnose.advice.sentences import without_unopened
+from assistant.diagnose.advice.sentences import instruction_in, without_unopened
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_groups_sum_to_the_whole(key: str, tmp_path: Path) -> None:
         assert sum(float(str(row[place])) for row in rows) == pytest.approx(headline[name])
     assert headline["cost"] == pytest.approx(3 * sum(row.gpus * (row.end - row.start) / HOUR for row in SITE_ROWS))
     (plot,) = [figure for _, figure in report.figures() if isinstance(figure, WaterfallPlot)]
-    assert sum(bar.value for bar in plot.bars) == pytest.approx(plot.whole)
+    assert sum(bar.value for bar in plot.bars) == pytest.approx(plot.total)
 
 
 def test_what_was_lost_is_that_of_the_waterfall(tmp_path: Path) -> None:

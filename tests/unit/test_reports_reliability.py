@@ -19,7 +19,6 @@ from assistant.reports.figures import IntervalValue, RangePlot, UsageReport, Wat
 from assistant.reports.intake import TimeRange
 from assistant.reports.page import page
 from assistant.reports.plots import svg
-from assistant.reports.reliability.by_hand import handling_table, share_alone
 from assistant.reports.reliability.downtime import downtime
 from assistant.reports.reliability.failure_rates import FailureRate, RestartCost, chains, effective_ratio, failure_rate
 from assistant.reports.reliability.goodput import PARTS, goodput
@@ -33,7 +32,7 @@ from assistant.reports.reliability.intervals import (
     q_values,
     ratio_of_sums,
 )
-from assistant.reports.reliability.reliability import reliability_report
+from assistant.reports.reliability.reliability import handling_table, reliability_report, share_alone
 from assistant.reports.wording import cell_text
 from bench import _accounting
 from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Case, Row, at, facts_of, frame_of, plain_facts, runs_of
@@ -433,7 +432,7 @@ def test_plots_say_what_they_show_and_stay_within_their_picture(tmp_path: Path) 
         assert "nan" not in text.split("</desc>")[1]
         assert "inf" not in text.split("</desc>")[1]
     (fall,) = [plot for plot in plots if isinstance(plot, WaterfallPlot)]
-    assert math.fsum(bar.value for bar in fall.bars[1:]) == pytest.approx(fall.whole)
+    assert math.fsum(bar.value for bar in fall.bars[1:]) == pytest.approx(fall.total)
 
 
 def test_the_order_of_rows_and_the_zone_change_nothing(tmp_path: Path) -> None:

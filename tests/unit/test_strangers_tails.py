@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.advice.item_accounts import _met
-from assistant.diagnose.advice.tool_chains import CompileError, pairing_account
+from assistant.diagnose.advice.builds import CompileError, pairing_account
+from assistant.diagnose.advice.good_ends import _error_words
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.failed_items import FailedItems, ItemError
-from assistant.diagnose.weighing.fallbacks import states_fallback
+from assistant.diagnose.weighing.wording import states_fallback
 from assistant.logs.lines import Line
 
 FOLDER = Path(__file__).parents[1] / "cases" / "strangers_tails"
@@ -122,7 +122,7 @@ def test_what_items_print_is_redacted_and_short(tmp_path: Path, knowledge: Knowl
         ItemError(f"west {token}", 4, f"ValueError: {token}", Line(3, f"bad key {token}")),
         ItemError("long" * 100, 5, "ValueError: other", None),
     )
-    met = _met(FailedItems(("a", "b"), 2, 8, 9, errors), facts)
+    met = _error_words(FailedItems(("a", "b"), 2, 8, 9, errors), facts)
     assert token not in met
     assert met.count("[redacted]") == 3
     assert len(met) < 400

@@ -175,9 +175,9 @@ def _hand_on_node(question: RecordQuestion, node: str, change: str) -> list[str]
         return [f"Nobody, as far as recorded: {fact}."]
     reason = str((turn.look("node_states", nodes=[node]).value or [{}])[0].get("reason", ""))
     _, hand = hand_of(reason)
-    when = _since_reason(reason)
+    time_words = _since_reason(reason)
     turn.request = replace(turn.request, aspect="taken_by")
-    return [f"{hand}: {node} is {state}, {one_line(reason or 'no reason is noted', 120)} {mark}; {when}."]
+    return [f"{hand}: {node} is {state}, {one_line(reason or 'no reason is noted', 120)} {mark}; {time_words}."]
 
 
 def _since_reason(reason: str) -> str:

@@ -10,10 +10,10 @@ import re
 
 def _words(latin: str, han: str = r"(?!)") -> re.Pattern[str]:
     """Return a pattern for whole words of English and German, and for Chinese ones anywhere."""
-    return re.compile(_WHOLE.format(latin=latin, han=han))
+    return re.compile(_WORD_FORM.format(latin=latin, han=han))
 
 
-_WHOLE = r"(?<![\w'-])(?:{latin})(?![\w-])|(?:{han})"
+_WORD_FORM = r"(?<![\w'-])(?:{latin})(?![\w-])|(?:{han})"
 
 NODE_STATES: dict[str, re.Pattern[str]] = {
     "up": _words(

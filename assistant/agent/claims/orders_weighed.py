@@ -53,11 +53,11 @@ MOST_NAMED = 4
 
 def conditional_yes(question: RecordQuestion) -> list[str]:
     """Answer `yes if it is safe`: no words allow anything, and the card of what was proposed is where it is answered."""
-    turn, own = question.turn, question.dialogue.proposed
-    if not own or not _YES_IF.match(question.text) or change_in(_YES_IF.sub(" ", question.text)):
+    turn, proposed = question.turn, question.dialogue.proposed
+    if not proposed or not _YES_IF.match(question.text) or change_in(_YES_IF.sub(" ", question.text)):
         return []
     waiting = turn.look("list_approvals")
-    row = next((row for row in reversed(waiting.value or ()) if row["approval"] in own), None)
+    row = next((row for row in reversed(waiting.value or ()) if row["approval"] in proposed), None)
     if row is None:
         return []
     turn.kind = AnswerKind.REFUSED

@@ -248,8 +248,8 @@ def _instruction(question: RecordQuestion, paste: PastedText) -> list[str]:
             else ""
         )
         rows = (choice.value or {}).get("refused") or ()
-        refused = "; ".join(f"step {row['step']}, {'; '.join(row['problems'])}" for row in rows if isinstance(row, Mapping))
-        not_whole = f"; not whole: {one_line(refused, 160)}" if refused else ""
+        problems = "; ".join(f"step {row['step']}, {'; '.join(row['problems'])}" for row in rows if isinstance(row, Mapping))
+        not_whole = f"; not whole: {one_line(problems, 160)}" if problems else ""
         return [f"Step {step}: the newest whole checkpoint of job {jobs[0]} [{choice.number}]{wait_text}{not_whole}."]
     if change in ("cancel", "recover") and len(jobs) == 1:
         return made_or_not(question, change, "job", jobs[0])

@@ -87,11 +87,11 @@ def _cancel_at(question: RecordQuestion) -> list[str]:
     if status.error:
         return []
     if at is not None:
-        started, ended = (datetime.fromisoformat(status.value[key]) if status.value[key] else None for key in ("started", "ended"))
+        start, ended = (datetime.fromisoformat(status.value[key]) if status.value[key] else None for key in ("started", "ended"))
         _, fact = job_fact(turn, job)
         at_text = f"{at:%Y-%m-%d %H:%M} UTC"
-        if started is None or started > at:
-            began = f"it started {time_text(status.value['started'], turn.now)}" if started else "it has not started yet"
+        if start is None or start > at:
+            began = f"it started {time_text(status.value['started'], turn.now)}" if start else "it has not started yet"
             return [f"It was not running at {at_text}: {began} [{status.number}]; {fact}."]
         if ended is not None and ended < at:
             return [f"It was over at {at_text}: {fact}."]

@@ -313,7 +313,7 @@ def _verb_and_things(verb: SentenceUnit, remainder: Sequence[SentenceUnit]) -> l
 
 
 def _as_statement(units: Sequence[SentenceUnit], *, keep_be: bool = False) -> list[SentenceUnit]:
-    settled = []
+    statement = []
     for original in units:
         unit = original
         if unit.is_verb and unit.english.startswith("be ") and not keep_be:
@@ -322,5 +322,5 @@ def _as_statement(units: Sequence[SentenceUnit], *, keep_be: bool = False) -> li
             unit = replace(unit, english=" ".join(unit.english.replace(SLOT, "").split()))
         elif unit.english == DID_NOT:
             unit = replace(unit, english="not")
-        settled.append(unit)
-    return settled
+        statement.append(unit)
+    return statement

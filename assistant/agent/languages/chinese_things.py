@@ -116,14 +116,14 @@ def demonstrated(body: list[SentenceUnit]) -> list[SentenceUnit]:
 
 def counted_units(body: list[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with what is counted in the plural."""
-    counted: list[SentenceUnit] = []
+    plurals: list[SentenceUnit] = []
     for place, original in enumerate(body):
         unit = original
         before = [earlier.english for earlier in body[max(0, place - 2) : place] if earlier.tag is not WordTag.NOUN]
         if unit.tag is WordTag.NOUN and unit.english in _COUNTABLE and _MANY.intersection(before):
             unit = replace(unit, english=f"{unit.english}s")
-        counted.append(unit)
-    return counted
+        plurals.append(unit)
+    return plurals
 
 
 _COUNTABLE = frozenset({"job", "node", "checkpoint", "incident", "gpu", "error", "approval", "rank"})
@@ -170,11 +170,11 @@ def appositions(body: list[SentenceUnit]) -> list[SentenceUnit]:
         if unit.tag is WordTag.NOUN and before is not None:
             if unit.english in _MEASURES and before.tag is WordTag.NAME:
                 joined.pop()
-                counted = text_of([*([joined.pop()] if joined and joined[-1].english == "the last" else []), before, unit])
+                quantity = text_of([*([joined.pop()] if joined and joined[-1].english == "the last" else []), before, unit])
                 tag = WordTag.NOUN if unit.english.startswith("lines") else WordTag.TIME
                 is_owned = tag is WordTag.NOUN and joined and joined[-1].tag in (WordTag.NAME, WordTag.NOUN)
                 joined += [SentenceUnit("of", WordTag.OF, "")] if is_owned else []
-                joined.append(SentenceUnit(counted, tag, before.source + unit.source))
+                joined.append(SentenceUnit(quantity, tag, before.source + unit.source))
                 continue
             if before.tag is WordTag.NAME or (
                 before.tag is WordTag.PRONOUN and before.english in ("it", "that one", "this one", "you")
@@ -230,33 +230,33 @@ def thing_before(units: Sequence[SentenceUnit], end: int) -> int:
 
 def prepositions_first(body: list[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with what stands behind a noun before it: 节点上 -> on node."""
-    moved: list[SentenceUnit] = []
+    reordered: list[SentenceUnit] = []
     for unit in body:
         if unit.tag is not WordTag.AFTER:
-            moved.append(unit)
+            reordered.append(unit)
             continue
-        start = thing_before(moved, len(moved))
-        if start == len(moved) and moved and moved[-1].tag is WordTag.TIME:
+        start = thing_before(reordered, len(reordered))
+        if start == len(reordered) and reordered and reordered[-1].tag is WordTag.TIME:
             start -= 1
         if (
-            start < len(moved)
-            and moved[start].tag is WordTag.TIME
-            and moved[start].english[:1].isdigit()
+            start < len(reordered)
+            and reordered[start].tag is WordTag.TIME
+            and reordered[start].english[:1].isdigit()
             and unit.english == "after"
         ):
-            moved.insert(start, replace(unit, english="in", tag=WordTag.PREPOSITION))
+            reordered.insert(start, replace(unit, english="in", tag=WordTag.PREPOSITION))
             continue
-        has_preposition = start > 0 and moved[start - 1].tag is WordTag.PREPOSITION and moved[start - 1].english != "and"
-        if start == len(moved):
+        has_preposition = start > 0 and reordered[start - 1].tag is WordTag.PREPOSITION and reordered[start - 1].english != "and"
+        if start == len(reordered):
             # 能开始: nothing stands before it that it could be a time of
-            moved += [replace(unit, english="start", tag=WordTag.VERB)] if unit.source == "开始" else []
+            reordered += [replace(unit, english="start", tag=WordTag.VERB)] if unit.source == "开始" else []
             continue
         if has_preposition:
             if unit.english != "on":
-                moved[start - 1] = replace(unit, tag=WordTag.PREPOSITION)
+                reordered[start - 1] = replace(unit, tag=WordTag.PREPOSITION)
             continue
-        moved.insert(start, replace(unit, tag=WordTag.PREPOSITION))
-    return moved
+        reordered.insert(start, replace(unit, tag=WordTag.PREPOSITION))
+    return reordered
 
 
 def of_things(body: list[SentenceUnit]) -> list[SentenceUnit]:

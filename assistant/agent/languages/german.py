@@ -282,7 +282,7 @@ def _pronouns_beside_nouns(units: list[SentenceUnit]) -> list[SentenceUnit]:
         elif _stands_alone(unit, following) or (unit.tag is WordTag.DETERMINER and unit.english == "the" and not names_thing):
             unit = replace(unit, english="it", tag=WordTag.PRONOUN)
         fitted.append(unit)
-    return _counted(fitted)
+    return _with_plurals(fitted)
 
 
 def _stands_alone(unit: SentenceUnit, following: SentenceUnit | None) -> bool:
@@ -294,9 +294,9 @@ def _stands_alone(unit: SentenceUnit, following: SentenceUnit | None) -> bool:
 _MANY = frozenset({"how many", "all", "any", "some", "both", "no"})
 
 
-def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
+def _with_plurals(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with nouns in the plural where they are counted or typed so."""
-    counted: list[SentenceUnit] = []
+    plurals: list[SentenceUnit] = []
     is_many = False
     for place, original in enumerate(units):
         unit = original
@@ -312,12 +312,12 @@ def _counted(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
             or folded(unit.source) == "welche"
             or (unit.tag is WordTag.NAME and unit.source in _NUMERALS)
             or (following in _SPAN_NOUNS and unit.english.isdecimal() and int(unit.english) > 1)
-        ) or (unit.tag is WordTag.NAME and unit.english.isdecimal() and counted and counted[-1].english == "the last"):
+        ) or (unit.tag is WordTag.NAME and unit.english.isdecimal() and plurals and plurals[-1].english == "the last"):
             is_many = True
         elif unit.tag not in (WordTag.ADJECTIVE, WordTag.DETERMINER, WordTag.NAME, WordTag.TIME):
             is_many = False
-        counted.append(unit)
-    return counted
+        plurals.append(unit)
+    return plurals
 
 
 _SPAN_NOUNS = frozenset({"hour", "minute", "day", "week", "month", "line"})

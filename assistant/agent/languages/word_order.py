@@ -114,7 +114,7 @@ def joins_things(unit: SentenceUnit) -> bool:
 
 def settled_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
     """Return units with participles and stray verbs in a form that reads as English."""
-    settled: list[SentenceUnit] = []
+    sentence: list[SentenceUnit] = []
     for original in units:
         unit = original
         if unit.is_verb and unit.form in (WordForm.PARTICIPLE, WordForm.PAST):
@@ -123,10 +123,10 @@ def settled_units(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:
             unit = replace(unit, english=f"is {unit.english.removeprefix('be ')}")
         elif unit.is_verb:
             plain = unit.english.replace(f" {SLOT}", "")
-            is_single = bool(settled) and settled[-1].tag in (WordTag.NAME, WordTag.NOUN, WordTag.UNKNOWN)
+            is_single = bool(sentence) and sentence[-1].tag in (WordTag.NAME, WordTag.NOUN, WordTag.UNKNOWN)
             unit = replace(unit, english=third_person(plain) if unit.form is WordForm.FINITE and is_single else plain)
-        settled.append(unit)
-    return filled_phrases(settled)
+        sentence.append(unit)
+    return filled_phrases(sentence)
 
 
 def filled_phrases(units: Sequence[SentenceUnit]) -> list[SentenceUnit]:

@@ -44,10 +44,10 @@ def acts_told(turn: QuestionTurn, window: TimeWindow | None) -> Iterator[str]:
     """Tell which changes were made by whom, and what was not done: what waits, what was handed to a person."""
     start = window.start if window is not None else turn.now - timedelta(hours=DAY_H)
     changes = turn.look("recent_changes", hours=max(1.0, (turn.now - start) / timedelta(hours=1)))
-    waiting, handed = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=50)
-    if changes.error or waiting.error or handed.error:
+    waiting, escalated = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=50)
+    if changes.error or waiting.error or escalated.error:
         return
-    when = window.text if window is not None else "in the last 24 hours"
+    period = window.text if window is not None else "in the last 24 hours"
     finished = [
         row
         for row in changes.value
@@ -60,11 +60,11 @@ def acts_told(turn: QuestionTurn, window: TimeWindow | None) -> Iterator[str]:
     not_done = [f"approval {row['approval']} waits for a yes ({one_line(row['change'], 100)})" for row in waiting.value[:4]]
     not_done += [
         f"incident {row['incident']} (job {row['job'] or '-'}: {row['job'] and one_line(row['note'], 100)}) is left to a person"
-        for row in handed.value[:4]
+        for row in escalated.value[:4]
     ]
     yield (
-        f"{count_text(len(finished), 'change')} made {when} [{changes.number}]{': ' if parts else ''}{'; '.join(parts)}."
-        f" Not done: {'; '.join(not_done) or 'nothing waits and nothing was handed over'} [{waiting.number}][{handed.number}]."
+        f"{count_text(len(finished), 'change')} made {period} [{changes.number}]{': ' if parts else ''}{'; '.join(parts)}."
+        f" Not done: {'; '.join(not_done) or 'nothing waits and nothing was handed over'} [{waiting.number}][{escalated.number}]."
     )
     yield from (f"  to take it back: {row['undo']}" for row in finished[:4] if row["undo"])
 
@@ -89,8 +89,8 @@ def why_asked_told(turn: QuestionTurn, node: str) -> Iterator[str]:
 def on_call_told(turn: QuestionTurn) -> Iterator[str]:
     """Say that no roster is recorded, and what needs a person."""
     yield "Not known: no record here says who is on call."
-    waiting, handed = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=20)
+    waiting, escalated = turn.look("list_approvals"), turn.look("list_incidents", unacknowledged=True, limit=20)
     for row in (waiting.value or ())[:3]:
         yield f"  approval {row['approval']} waits for an operator: {one_line(row['change'], 120)} [{waiting.number}]"
-    for row in (handed.value or ())[:3]:
-        yield f"  incident {row['incident']} needs a person: {one_line(row['note'], 120)} [{handed.number}]"
+    for row in (escalated.value or ())[:3]:
+        yield f"  incident {row['incident']} needs a person: {one_line(row['note'], 120)} [{escalated.number}]"

@@ -165,9 +165,9 @@ def landing_told(turn: QuestionTurn, numbers: tuple[int, ...], job: str = "") ->
     idle = [node["node"] for node in nodes.value or () if node["state"] == "idle" and not node["jobs"]]
     out = [node["node"] for node in nodes.value or () if node["state"] in OUT]
     excluded = _excluded(row["change"])
-    never = f", never {excluded} (--exclude={excluded})" if excluded else ""
+    exclusion = f", never {excluded} (--exclude={excluded})" if excluded else ""
     count = f"{count_text(needs, 'node')} " if needs else "its nodes "
-    yield f"Which nodes is not known before it starts: the scheduler picks {count}for approval {row['approval']}{never} {mark}."
+    yield f"Which nodes is not known before it starts: the scheduler picks {count}for approval {row['approval']}{exclusion} {mark}."
     if not nodes.error:
         yield (
             f"Idle now: {count_text(len(idle), 'node')}, {fold(idle)}; out of service: "
@@ -205,8 +205,8 @@ def _restart_counsel(turn: QuestionTurn, row: Row, job: str, mark: str) -> str:
             against.append(f"{node}, which is to blame, is not left out [{planned.number}]")
     step = (choice.value or {}).get("step")
     if step is not None:
-        refused = (choice.value or {}).get("refused") or ()
-        newer = ", a newer one is not whole" if refused else ""
+        unhealthy = (choice.value or {}).get("refused") or ()
+        newer = ", a newer one is not whole" if unhealthy else ""
         grounds.append(f"step {step} is the newest healthy checkpoint{newer} [{choice.number}]")
     idle = sum(node["state"] == "idle" for node in nodes.value or ())
     if idle:

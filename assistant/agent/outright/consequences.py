@@ -75,8 +75,8 @@ def _asks(sentence: OutrightSentence) -> bool:
     return sentence.words.rstrip().endswith("?") or sentence.says(r"\b(?:what|would|will|how|does|which|could|then)\b")
 
 
-def _of_change(sentence: OutrightSentence, change: str, *, spoken: bool = False) -> OutrightReading | None:
-    node = sentence.node or (next(iter(sentence.dialogue.nodes), "") if spoken and not sentence.names.jobs else "")
+def _of_change(sentence: OutrightSentence, change: str, *, with_dialogue: bool = False) -> OutrightReading | None:
+    node = sentence.node or (next(iter(sentence.dialogue.nodes), "") if with_dialogue and not sentence.names.jobs else "")
     job = sentence.names.jobs[0] if sentence.names.jobs else sentence.job
     if change == "uncordon" and node:
         lands = sentence.names.jobs[0] if sentence.names.jobs and sentence.says(_LANDS) else ""
@@ -98,7 +98,7 @@ def _anyway(sentence: OutrightSentence) -> OutrightReading | None:
         if _LIFTS.search(last) or re.search(r"\bput\b.*\bback\b|\bback in\b|\bin service\b", last)
         else change_named(last)
     )
-    return _of_change(sentence, change, spoken=True)
+    return _of_change(sentence, change, with_dialogue=True)
 
 
 def returned_told(turn: QuestionTurn, node: str, job: str = "") -> Iterator[str]:

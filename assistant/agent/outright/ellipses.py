@@ -63,9 +63,9 @@ def completed_question(words: str, dialogue: Dialogue, inventory: NameInventory)
     if (phrase := TIME_PHRASE.search(words)) is not None and not _FILLERS.sub("", TIME_PHRASE.sub(" ", words)):
         return _with_time(before, phrase.group())
     if _REALLY_LOST.search(words) and len(words.split()) <= 8:
-        when = TIME_PHRASE.search(before)
+        period = TIME_PHRASE.search(before)
         of = f" of {old}" if old else ""
-        return f"how many node hours were really lost on failed jobs{of}{f' {when.group()}' if when else ''}"
+        return f"how many node hours were really lost on failed jobs{of}{f' {period.group()}' if period else ''}"
     if old and _RESTART.search(words) and not re.search(r"\d", words) and dialogue.subject != "job":
         return f"{words.rstrip(' ?.!')} of the jobs of {old}?"
     return words

@@ -89,7 +89,7 @@ def hours_told(turn: QuestionTurn, users: Sequence[str], window: TimeWindow | No
     rows = [row for row in rows if window is None or window.holds(datetime.fromisoformat(row["ended"]))]
     losses = [(row, _Lost(turn, row, by_job.get(row["job"]))) for row in rows[:8]]
     of = f" of {', '.join(users)}" if users else ""
-    when = f" that ended {window.text}" if window is not None else ""
+    period = f" that ended {window.text}" if window is not None else ""
     total = sum(lost.node_hours for _, lost in losses)
     parts = ", ".join(f"{job_text(row)} {_number(lost.node_hours)}" for row, lost in losses)
     steps = sum(lost.steps or 0 for _, lost in losses)
@@ -103,11 +103,11 @@ def hours_told(turn: QuestionTurn, users: Sequence[str], window: TimeWindow | No
     )
     marks = "".join(dict.fromkeys(lost.marks for _, lost in losses))
     again_text = f"{count_text(steps, 'step')}, about {_number(again_hours)} node-hours, have to be made again"
-    used = f"{_number(total)} node-hours in {count_text(len(rows), 'failed job')}{of}{when}"
+    used = f"{_number(total)} node-hours in {count_text(len(rows), 'failed job')}{of}{period}"
     if not rows:
-        yield f"0 node-hours: no failed job{of}{when} is known [{jobs.number}]."
+        yield f"0 node-hours: no failed job{of}{period} is known [{jobs.number}]."
     elif really:
-        yield f"{again_text} of the failed jobs{of}{when} {marks}: {again_parts}."
+        yield f"{again_text} of the failed jobs{of}{period} {marks}: {again_parts}."
         yield f"All that they used: {used} [{jobs.number}]: {parts}."
     else:
         yield f"{used} [{jobs.number}]: {parts}."

@@ -188,7 +188,7 @@ def undo_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     if row is None:
         return
     changes = turn.look("recent_changes", hours=WEEK_H)
-    own = next(
+    undoable = next(
         (
             change
             for change in changes.value or ()
@@ -198,10 +198,10 @@ def undo_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     )
     rows, mark = blaming_incidents(turn, node)
     hand, name = hand_of(str(row["reason"]))
-    if own is not None:
+    if undoable is not None:
         yield (
-            f"With {own['undo']}, which takes back call {own['call']} ({one_line(own['change'], 100)}, "
-            f"{time_text(own['at'], turn.now)}) [{changes.number}]; or order: uncordon {node}. Nothing is done by "
+            f"With {undoable['undo']}, which takes back call {undoable['call']} ({one_line(undoable['change'], 100)}, "
+            f"{time_text(undoable['at'], turn.now)}) [{changes.number}]; or order: uncordon {node}. Nothing is done by "
             "this question."
         )
     elif row["state"] not in OUT:
@@ -226,10 +226,12 @@ def by_you_told(turn: QuestionTurn, node: str) -> Iterator[str]:
     if row is None:
         return
     changes = turn.look("recent_changes", hours=WEEK_H)
-    own = [change for change in changes.value or () if f"NodeName={node} " in f"{change['change']} " and change["status"] == "done"]
+    drains = [
+        change for change in changes.value or () if f"NodeName={node} " in f"{change['change']} " and change["status"] == "done"
+    ]
     hand, name = hand_of(str(row["reason"]))
-    if own or hand == "nightshift":
-        at = f", {time_text(own[0]['at'], turn.now)}, call {own[0]['call']}" if own else ""
+    if drains or hand == "nightshift":
+        at = f", {time_text(drains[0]['at'], turn.now)}, call {drains[0]['call']}" if drains else ""
         yield f"Yes: {name or 'Nightshift'} took {node} out{at} [{changes.number}]: {one_line(row['reason'], 140)} {node_mark}."
         return
     hand_text = (

@@ -75,7 +75,7 @@ _TELL = re.compile(
     re.IGNORECASE,
 )
 _TELL_IF = re.compile(r"^(?:just |only |please |pls |also )*(?:tell|say|show) (?:me|us) (?:whether|if)\s+", re.IGNORECASE)
-_ITS = re.compile(r"^why (?:its|it's|it is)\b", re.IGNORECASE)
+_WHY_IT_IS = re.compile(r"^why (?:its|it's|it is)\b", re.IGNORECASE)
 _COURTESY = (
     re.compile(
         (
@@ -162,7 +162,7 @@ def _direct(part: str) -> str:
         flags=re.IGNORECASE,
     )
     part = re.sub(r"\bnvm\b", "never mind", _TELL.sub("", part), flags=re.IGNORECASE)
-    return _ITS.sub("why is it", part)
+    return _WHY_IT_IS.sub("why is it", part)
 
 
 def _chinese_parts(sentence: str) -> Sequence[str]:
@@ -193,10 +193,10 @@ def answered_parts(parts: Sequence[str], ask: Callable[[str], Answer]) -> Answer
         numbered.append(_shifted(answer, len(sources)))
         sources += numbered[-1].sources
     holds = [answer for answer in numbered if answer.intent == "hold"]
-    answered = [answer for answer in numbered if answer.intent != "hold"]
-    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in answered]
+    replies = [answer for answer in numbered if answer.intent != "hold"]
+    texts = [_cut(answer.text, MOST_LINES if len(numbered) > 1 else 99) for answer in replies]
     texts += [_cut(answer.text, 2) for answer in holds]
-    first = next((answer for answer in answered if answer.proposals), (answered or numbered)[0])
+    first = next((answer for answer in replies if answer.proposals), (replies or numbered)[0])
     kind = next((answer.kind for answer in numbered if answer.kind is AnswerKind.PROPOSAL), first.kind)
     return replace(
         first,

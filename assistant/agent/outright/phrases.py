@@ -370,12 +370,12 @@ def _german_window(sentence: str) -> str:
         match = pattern.search(sentence)
         if match is None:
             continue
-        when = english
+        phrase = english
         for name, text in match.groupdict().items():
-            when = when.replace(f"{{{name}}}", text or "")
+            phrase = phrase.replace(f"{{{name}}}", text or "")
         if _GERMAN_FAILED.search(sentence):
             asks = re.match(r"^\W*(?:ist|war|sind|zwischen|gab|vor)\b", sentence, re.IGNORECASE)
-            return f"did anything fail {when}?" if asks else f"what failed {when}?"
+            return f"did anything fail {phrase}?" if asks else f"what failed {phrase}?"
         if _GERMAN_HAPPENED.search(sentence):
-            return f"what happened {when}?"
+            return f"what happened {phrase}?"
     return ""

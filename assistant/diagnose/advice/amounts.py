@@ -1,15 +1,22 @@
-"""Turn a setting or limit that a log prints into the number to write in its place: half a batch, a third more memory.
+"""Say how much to change of what a log prints: half a batch, a third more memory, fewer processes of the command that was ended.
 
-A number is a proposal for the next start and not what the job needs: that stands in no log.
+A number is a proposal for the next start and not what the job needs: that stands in no log. A shell quotes the command that a
+signal ended, with its options; a launcher before it says how many processes and how much memory were asked for. A variable of the
+script stands there as it is written, `${BATCH_SIZE}`. Of a server that slept and did not get its memory back: which memory that
+was, and who may have taken it meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 
+from assistant.diagnose.advice.shown_beside import command_ended
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.readers.circumstances import Setting
+from assistant.diagnose.readers.circumstances import Setting, named_setting
+from assistant.logs.lines import Line
+from assistant.records import Citation, Diagnosis
 
 MOST_LINES, MOST_OF_LINE = 2000, 400
 MORE = 4 / 3
@@ -69,7 +76,7 @@ def taken_at_start(text: str, facts: Facts) -> str:
         return ""
     lines = (line.text for line in facts.lines if line.number >= facts.progress.leg)
     texts = [line for line in lines if "Free memory on" in line[:MOST_OF_LINE]]
-    matches = [match for each in (text, *texts) if (match := _AT_START.search(each[: 2 * MOST_OF_LINE])) is not None]
+    matches = [match for message in (text, *texts) if (match := _AT_START.search(message[: 2 * MOST_OF_LINE])) is not None]
     starts = {(match[1] or "The GPU").strip(): (float(match[2]), float(match[3]), match[4]) for match in matches}
     device, (free, total, share) = min(starts.items(), key=lambda item: item[1][0] / (item[1][1] or 1.0))
     listed = f" ({', '.join(f'{name} {start[0]:g}' for name, start in sorted(starts.items()))} GiB)" if len(starts) > 1 else ""
@@ -85,3 +92,125 @@ def _more(gib: float) -> int:
     """Return a third more, in steps that people ask for."""
     step = FEW_GIB if gib * MORE < SMALL_GIB else MANY_GIB
     return math.ceil(gib * MORE / step) * step
+
+
+LINES_AROUND, LINES_BEFORE_RETURN = 12, 400
+"""Lines around the cited one in which the return is told of, lines before it in which the sleep is."""
+_RETURN = re.compile(r"wake[_ ]?up|resume_memory_occupation|reload_weights|\bwaking up\b", re.IGNORECASE)
+"""What servers call it when they take back the memory of a GPU that they had freed: vLLM, SGLang."""
+_FREED = re.compile(r"(?:[Ss]leep (?:mode )?freed|[Rr]eleased?) (?P<freed>\d{1,5}(?:\.\d{1,3})?) ?Gi?B")
+_RETURNED = re.compile(r"to wake up|woke up|POST /wake_up\S{0,40} HTTP/\d\S{0,4} 200", re.IGNORECASE)
+_SHARE = ("gpu_memory_utilization", "mem_fraction_static")
+
+
+def not_returned(cited: Citation, facts: Facts) -> str:
+    """Return what to change where memory ran out as a server woke up from its sleep; empty of any other lack of memory."""
+    if cited.file != "job.log":
+        return ""
+    lines = facts.between(max(1, cited.line - LINES_AROUND), cited.line + LINES_AROUND)
+    returns = [line.number for line in lines if _RETURN.search(line.text[:MOST_OF_LINE])]
+    wakes = max((number for number in returns if number <= cited.line), default=min(returns, default=0))
+    before = facts.between(max(1, cited.line - LINES_BEFORE_RETURN), cited.line - 1)
+    freed = next(((m["freed"], line.number) for line in reversed(before) if (m := _FREED.search(line.text[:MOST_OF_LINE]))), None)
+    if not wakes or freed is None:
+        return ""
+    worked = any(_RETURNED.search(line.text[:MOST_OF_LINE]) for line in before if line.number < freed[1])
+    earlier = ", as it had got it back at an earlier time" if worked else ""
+    share = next((value for name in _SHARE if (value := named_setting(facts, name, cited.line)) is not None), None)
+    lower = f"lower {share.name} {share.value} (job.log:{share.line})" if share is not None else f"lower its share ({_SHARE[0]})"
+    return (
+        f"The server woke up (job.log:{wakes}) and wanted the {freed[0]} GiB back that its sleep had freed "
+        f"(job.log:{freed[1]}){earlier}: "
+        "meanwhile something else took the GPU, mostly another model or process (nvidia-smi shows which). Put that to sleep "
+        "or end it "
+        f"before this one is woken, or {lower} of one of both; then start this server again."
+    )
+
+
+COMMAND_LINES_BEFORE, MOST_OF_COMMAND, MOST_OPTIONS = 60, 800, 3
+FEWEST_KILLS = 2
+_VALUE = r"(?:=|\s{1,3})(?P<value>\"?\$\{?\w{1,60}\}?\"?|\d{1,9}(?:\.\d{1,6})?[kKMGTgm]?[bB]?)(?![\w.])"
+_HOLDS = re.compile(
+    r"(?<![\w-])(?P<name>--?(?:(?:per[-_]device|per[-_]gpu|train|eval|valid|test|micro|global|mini|local)[-_]){0,3}"
+    r"(?:batch[-_]?size|batch|bs|bsz|bsize|chunk[-_]?size|block[-_]?size|tile[-_]?size|buffer[-_]?size|cache[-_]?size"
+    r"|max[-_](?:seq[-_])?(?:len(?:gth)?|tokens)|image[-_]?size|img[-_]?size|n[-_]?grid"
+    r"|max[-_]num[-_]seqs))" + _VALUE,
+    re.IGNORECASE,
+)
+_PROCESSES = re.compile(
+    r"(?<![\w-])(?P<name>--?(?:np|nproc(?:[-_]per[-_]node)?|ntasks(?:-per-node)?|num[-_]proc(?:esses)?|processes|procs?"
+    r"|(?:num[-_]?)?workers|num[-_]workers|n[-_]?jobs|jobs|(?:n|num)?[-_]?threads|cores)|-n(?= \d)|-j)" + _VALUE,
+    re.IGNORECASE,
+)
+_MEMORY_OPTION = re.compile(
+    r"(?<![\w-])(?P<name>--mem(?:-per-(?:cpu|gpu))?|-Xmx|--memory|--max[-_]memory|-M)"
+    r"(?:=|\s{1,3})?(?P<value>\"?\$\{?\w{1,60}\}?\"?|\d{1,9}(?:\.\d{1,6})?[kKMGTgm]?[bB]?)(?![\w.])"
+)
+_COMMAND = re.compile(
+    r"^(?:\++ |\$ |> )?(?:srun|mpirun|mpiexec|prun|torchrun|accelerate|python3?|java|Rscript|apptainer|singularity) "
+)
+
+
+def smaller_command(cited_lines: Sequence[Citation], facts: Facts) -> str:
+    """Return what to change in the options of the command that a signal ended, `lower --batch_size 64`; empty where it has none.
+
+    Args:
+        cited_lines: Of the diagnosis, the most telling first.
+        facts: Of the case.
+    """
+    commands = list(_commands(cited_lines, facts))
+    holders, processes, memory = (_options(pattern, commands) for pattern in (_HOLDS, _PROCESSES, _MEMORY_OPTION))
+    clauses = []
+    if holders:
+        clauses.append(f"lower {' or '.join(holders)}")
+    if processes:
+        clauses.append(f"start fewer at once ({', '.join(processes)})")
+    if memory:
+        clauses.append(f"raise {' and '.join(memory)}")
+    return " or ".join(clauses)
+
+
+def _options(pattern: re.Pattern[str], commands: Sequence[str]) -> list[str]:
+    """Return the options of commands that fit, as they stand there, each once."""
+    matches = (match for command in commands for match in pattern.finditer(command))
+    return list(dict.fromkeys(" ".join(match[0].split()) for match in matches if match["value"] != "1"))[:MOST_OPTIONS]
+
+
+def _commands(cited_lines: Sequence[Citation], facts: Facts) -> Iterator[str]:
+    """Yield the commands that were ended, and the last one that the log shows before."""
+    cited = next((cited for cited in cited_lines if cited.file == "job.log"), None)
+    if cited is None:
+        return
+    yield from filter(None, (command_ended(citation.text) for citation in cited_lines[:MOST_OPTIONS]))
+    for line in reversed(facts.between(max(1, facts.progress.leg, cited.line - COMMAND_LINES_BEFORE), cited.line - 1)):
+        if _COMMAND.match(text := facts.streams.body(line.text[:MOST_OF_COMMAND]).text):
+            yield text
+            return
+
+
+def killed_again(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return that the same command was ended the same way before in this log, by itself each time; empty where it was not.
+
+    Processes that one signal ends together are one kill: something else has to be printed in between.
+    """
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    command = command_ended(cited.text) if cited is not None and cited.file == "job.log" else ""
+    if not command:
+        return ""
+    kills: list[Line] = []
+    printed = True
+    for line in facts.lines:
+        ended = command_ended(line.text[:MOST_OF_COMMAND]) if ": line " in line.text[:MOST_OF_COMMAND] else ""
+        if ended:
+            if ended == command and printed:
+                kills.append(line)
+            printed = False
+        elif line.text.strip():
+            printed = True
+    if len(kills) < FEWEST_KILLS:
+        return ""
+    places = ", ".join(f"job.log:{line.number}" for line in kills[:3])
+    return (
+        f"The same command was ended so {len(kills)} times in this log ({places}), so the same start meets it again: change "
+        "what it holds, or what ends it, before the next one."
+    )

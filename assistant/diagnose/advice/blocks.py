@@ -19,7 +19,7 @@ from assistant.logs.lines import Line
 
 BELOW, ABOVE, BEFORE = 10, 5, 15
 """Lines below and above that may belong to a block, and lines before it in which it is looked for what the program was doing."""
-MOST_OF_LINE, MOST_SHOWN = 600, 160
+MOST_OF_LINE, MOST_SHOWN, SHOWN_OF_COMMAND = 600, 160, 80
 SHORTEST_NAME, SHORTEST_TWIN, MOST_TWINS = 4, 12, 8
 LIKE = 0.7
 _LEAD = re.compile(
@@ -144,7 +144,7 @@ def block_of(line: Line, facts: Facts) -> MessageBlock:
     if block.below or len(block.root.text) < SHORTEST_TWIN:
         return block
     twins = [
-        each for each in facts.lines if each.text == line.text and each.number != line.number and not facts.before_leg(each.number)
+        twin for twin in facts.lines if twin.text == line.text and twin.number != line.number and not facts.before_leg(twin.number)
     ]
     fullest = max((_block(twin, facts) for twin in twins[:MOST_TWINS]), key=lambda twin: len(twin.below), default=block)
     return fullest if len(fullest.below) > len(block.below) else block
@@ -153,11 +153,13 @@ def block_of(line: Line, facts: Facts) -> MessageBlock:
 def _block(line: Line, facts: Facts) -> MessageBlock:
     root = _words(line, facts)
     stream = facts.streams.body(line.text).stream
-    lines_below = [each for each in facts.between(line.number + 1, line.number + BELOW) if _fits(each, stream, facts)]
+    lines_below = [
+        neighbour for neighbour in facts.between(line.number + 1, line.number + BELOW) if _fits(neighbour, stream, facts)
+    ]
     below: list[MessageLine] = []
     gap = 0
-    for each in lines_below:
-        words = _words(each, facts)
+    for neighbour in lines_below:
+        words = _words(neighbour, facts)
         if not words.text:
             gap += 1
             if gap > 1:
@@ -168,22 +170,25 @@ def _block(line: Line, facts: Facts) -> MessageBlock:
         previous = (below[-1] if below else root).text
         goes_on = not gap and words.text[:1].islower() and not previous.endswith((".", "!")) and not _MARK.match(words.text)
         shaped = (
-            each.text[:1].isspace() or goes_on or (ended and not gap) or bool(_DETAIL.match(words.text) or _ECHO.match(words.text))
+            neighbour.text[:1].isspace()
+            or goes_on
+            or (ended and not gap)
+            or bool(_DETAIL.match(words.text) or _ECHO.match(words.text))
         )
-        failed_with_it = not gap and len(below) < MOST_OF_MARK and tells_failure(each.text[:MOST_OF_LINE])
+        failed_with_it = not gap and len(below) < MOST_OF_MARK and tells_failure(neighbour.text[:MOST_OF_LINE])
         belongs = shaped or failed_with_it or _CORRECTION.search(words.text) is not None or _shares(words.text, block_text)
-        if _STOPS.search(each.text[:MOST_OF_LINE].strip()) or not belongs:
+        if _STOPS.search(neighbour.text[:MOST_OF_LINE].strip()) or not belongs:
             break
         below.append(words)
         gap = 0
-    episode = next((each for each in facts.episodes if each.first <= line.number <= each.last), None)
+    episode = next((chain for chain in facts.episodes if chain.first <= line.number <= chain.last), None)
     above = _above(line, root, stream, facts) if episode is None else []
     first = min([line.number, *(words.number for words in above)]) if episode is None else episode.first
     leg = facts.progress.leg
     before = [
-        _words(each, facts)
-        for each in reversed(facts.between(max(leg, first - BEFORE), first - 1))
-        if each.text.strip() and facts.streams.body(each.text[:MOST_OF_LINE]).stream in ("", stream)
+        _words(neighbour, facts)
+        for neighbour in reversed(facts.between(max(leg, first - BEFORE), first - 1))
+        if neighbour.text.strip() and facts.streams.body(neighbour.text[:MOST_OF_LINE]).stream in ("", stream)
     ]
     return MessageBlock(root, tuple(below), tuple(above), tuple(before))
 
@@ -191,19 +196,19 @@ def _block(line: Line, facts: Facts) -> MessageBlock:
 def _above(line: Line, root: MessageLine, stream: str, facts: Facts) -> list[MessageLine]:
     above: list[MessageLine] = []
     mark = _MARK.match(root.text)
-    for each in reversed(facts.between(max(facts.progress.leg, line.number - ABOVE), line.number - 1)):
-        if not _fits(each, stream, facts):
+    for neighbour in reversed(facts.between(max(facts.progress.leg, line.number - ABOVE), line.number - 1)):
+        if not _fits(neighbour, stream, facts):
             continue
-        words = _words(each, facts)
+        words = _words(neighbour, facts)
         is_known = " ".join((root.text, *(upper.text for upper in above)))
         belongs = (
             words.text.endswith(":")
             or any(pattern.search(words.text) for pattern in _PLACES)
-            or (tells_failure(each.text[:MOST_OF_LINE]) and not _STOPS.search(each.text.strip()))
+            or (tells_failure(neighbour.text[:MOST_OF_LINE]) and not _STOPS.search(neighbour.text.strip()))
             or _shares(words.text, is_known)
             or (mark is not None and words.text.startswith(mark[0]) and len(above) < MOST_OF_MARK)
         )
-        if not words.text or _STOPS.search(each.text[:MOST_OF_LINE].strip()) or not belongs:
+        if not words.text or _STOPS.search(neighbour.text[:MOST_OF_LINE].strip()) or not belongs:
             break
         above.append(words)
     return above
@@ -242,9 +247,9 @@ def file_about(block: MessageBlock) -> tuple[str, int]:
     """
     program = _program_of(block)
     acts = (
-        each
-        for each in block.before
-        if _ACTS.search(each.text) or command_in(each.text) or (program and each.text.startswith(f"{program} "))
+        row
+        for row in block.before
+        if _ACTS.search(row.text) or command_in(row.text) or (program and row.text.startswith(f"{program} "))
     )
     for words in (*block.lines, *acts):
         files = files_in(words.text)
@@ -305,6 +310,17 @@ def commands_before(block: MessageBlock, facts: Facts) -> Iterator[MessageLine]:
             yield MessageLine(lines[at].number, text)
 
 
+def command_with(number: str, block: MessageBlock, facts: Facts) -> MessageLine | None:
+    """Return the last command before a block in which a number stands by itself; None without one."""
+    standing = re.compile(rf"(?<!\d){re.escape(number)}(?!\d)")
+    return next((command for command in commands_before(block, facts) if standing.search(command.text)), None)
+
+
+def start_words(command: MessageLine | None) -> str:
+    """Return the sentence that quotes a command by which the program was started, with a blank before it; empty for None."""
+    return f" It was started as `{cut(command.text, SHOWN_OF_COMMAND)}` (job.log:{command.number})." if command is not None else ""
+
+
 def listed_in(block: MessageBlock) -> list[str]:
     """Return the names that a block lists as those that there are; empty where it lists none."""
     for words in block.lines:
@@ -318,7 +334,7 @@ def listed_in(block: MessageBlock) -> list[str]:
 def nearest_of(name: str, names: Sequence[str]) -> str:
     """Return which of some names one was most likely meant to be; empty where none is near."""
     bare = name.strip("-")
-    return next(iter(difflib.get_close_matches(bare, [each for each in names if each != bare], 1, LIKE)), "")
+    return next(iter(difflib.get_close_matches(bare, [candidate for candidate in names if candidate != bare], 1, LIKE)), "")
 
 
 def line_quote(words: MessageLine, most: int = MOST_SHOWN) -> str:

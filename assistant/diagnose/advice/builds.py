@@ -2,16 +2,21 @@
 
 Compilers print the place before the message (gcc, clang, nvcc, javac, go), some lines above it (gfortran) or below it (rustc). What
 came behind the first error is often only what that one led to, so the rest is counted and not told.
+
+Where most errors are the same one inside a file of a library, compiler and library do not fit. A header of MPI, CUDA or conda is no
+source that the owner of a job can mend, and the line of his own that includes it is right: the library was built with, or for,
+another compiler than the one that reads it now.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from assistant.diagnose.advice.other_failures import compiler_account
-from assistant.diagnose.advice.tool_chains import CompileError, pairing_account
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.weighing.findings import Finding
@@ -134,35 +139,122 @@ def compile_errors(cited: Citation, facts: Facts) -> list[CompileError]:
     """Return the errors of a compiler up to the cited one and shortly behind it, in their order."""
     start = max(facts.progress.leg, cited.line - LINES_OF_BUILD, 1)
     lines = facts.between(start, cited.line + LINES_OF_BUILD)
-    telling = [at for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text]
+    error_places = [at for at, line in enumerate(lines) if "rror" in line.text[:MOST_OF_LINE] or "undefined: " in line.text]
     return [
         error
-        for at in telling
+        for at in error_places
         for error in _read(lines[at], lines[max(0, at - LINES_ABOVE) : at], lines[at + 1 : at + 1 + LINES_BELOW], facts)
     ]
 
 
 def _read(line: Line, above: list[Line], below: list[Line], facts: Facts) -> list[CompileError]:
     text = facts.streams.body(line.text[:MOST_OF_LINE]).text
-    codes = [match for each in (*below, *above) if (match := _CODE.match(each.text[:MOST_OF_LINE])) is not None]
+    codes = [match for neighbour in (*below, *above) if (match := _CODE.match(neighbour.text[:MOST_OF_LINE])) is not None]
     if match := _PLACED.search(text):
         number = match["line"] or match["cuda"]
-        code = next((each["code"].strip() for each in codes if each["line"] == number), "")
+        code = next((excerpt["code"].strip() for excerpt in codes if excerpt["line"] == number), "")
         return [CompileError(f"{match['file']}:{number}", match["words"].strip(), code, line.number)]
     if (match := _GFORTRAN.match(text)) and (place := _search(_ABOVE, above[::-1])):
-        code = next((each["code"].strip() for each in codes if each["line"] == place["line"]), "")
+        code = next((excerpt["code"].strip() for excerpt in codes if excerpt["line"] == place["line"]), "")
         words = re.sub(r" at \(\d\)", "", match["words"].strip())
         return [CompileError(f"{place['file']}:{place['line']}", words, code, line.number, fortran=True)]
     if (match := _RUST.match(text)) and (place := _search(_BELOW, below)):
-        code = next((each["code"].strip() for each in _codes_below(line, facts) if each["line"] == place["line"]), "")
+        code = next((excerpt["code"].strip() for excerpt in _codes_below(line, facts) if excerpt["line"] == place["line"]), "")
         return [CompileError(f"{place['file']}:{place['line']}", match["words"].strip(), code, line.number)]
     return []
 
 
 def _codes_below(line: Line, facts: Facts) -> list[re.Match[str]]:
     following = facts.between(line.number + 1, line.number + 3 * LINES_BELOW)
-    return [match for each in following if (match := _CODE.match(each.text[:MOST_OF_LINE])) is not None]
+    return [match for neighbour in following if (match := _CODE.match(neighbour.text[:MOST_OF_LINE])) is not None]
 
 
 def _search(pattern: re.Pattern[str], lines: list[Line]) -> re.Match[str] | None:
     return next((match for line in lines if (match := pattern.match(line.text[:MOST_OF_LINE])) is not None), None)
+
+
+FEWEST, SHOWN_OF_PAIRING = 2, 200
+"""Errors of one kind that show a pattern, and characters of the message that are shown."""
+_VARYING = re.compile(r"\d+|[‘'`\"][^’'`\"]{1,200}[’'`\"]")
+_HEADER = re.compile(r"(?:\.(?:h|hh|hpp|hxx|cuh|inl|inc|ipp|tcc|mod|pxd)|/include/(?:\S*/)?[\w+-]+)$")
+"""Files that are included, and modules of Fortran: by their ending; headers of C++ have none, but a folder `include`."""
+_LIBRARIES = (
+    (
+        "MPI",
+        re.compile(
+            r"(?:^|/)mpif?(?:[-_]\w+){0,3}\.(?:h|inc|mod)$|(?:^|/)mpi(?:_\w+)?\.(?:h|mod)$|/(?:openmpi|ompi|mpich|mvapich2?|intelmpi|impi|mpi)[\w.-]*/"
+        ),
+        "the build of MPI for this compiler, or the compiler that this MPI was built with (mpif90 --showme, mpicc -show and "
+        "ompi_info say which), and compile with its wrapper (mpif90, mpicc)",
+    ),
+    (
+        "CUDA",
+        re.compile(r"/cuda[\w.-]*/|/nvhpc/|/nvidia/|(?:^|/)(?:cuda|thrust|cub|cutlass)\w*(?:/\S*)?\.(?:h|hpp|cuh)$"),
+        "a host compiler that this CUDA takes (its release notes name the newest one; nvcc -ccbin, CUDAHOSTCXX), or another "
+        "release of CUDA",
+    ),
+    (
+        "conda",
+        re.compile(
+            r"(?:^|/)\.?(?:ana|mini)?conda\w*/|/(?:mamba|micromamba|mini)forge\w*/|(?:conda|mamba|forge)[\w.-]*/(?:\S*/)?envs/"
+        ),
+        "the compilers of the same environment (conda install gxx_linux-64 gfortran_linux-64), or take that environment out of the "
+        "search path of headers (CPATH, CPLUS_INCLUDE_PATH, conda deactivate) and build with the system's",
+    ),
+    (
+        "the system or a module",
+        re.compile(
+            r"^/(?:usr|opt|apps?|software|sw|cm|cvmfs|spack|nix|packages|gnu|lib)\b(?!/(?:users?|home|people)/)"
+            r"|/(?:spack|easybuild|site-packages)/|/(?:lib\w*|include)/gcc/"
+        ),
+        "the build of that library for this compiler, or the compiler that it was built with (module avail, module list), and "
+        "take both from one tool chain",
+    ),
+)
+"""By whose files: their paths and names, and what has to be loaded; asked from the top."""
+
+
+class CompileError(NamedTuple):
+    """An error of a compiler with its place in the source."""
+
+    place: str
+    words: str
+    code: str
+    number: int
+    """Line of the log."""
+    fortran: bool = False
+
+
+def pairing_account(errors: Sequence[CompileError]) -> str:
+    """Return what has to be loaded where compiler and library do not fit; empty where the owner's source may be at fault.
+
+    Args:
+        errors: Of one build, in their order; the first and most of them have to be the same one in a file of a library.
+    """
+    if len(errors) < FEWEST:
+        return ""
+    kinds = Counter(_VARYING.sub("0", error.words) for error in errors if _library(error) is not None)
+    kind, count = next(iter(kinds.most_common(1)), ("", 0))
+    first = errors[0]
+    library = _library(first)
+    if library is None or count < FEWEST or 2 * count <= len(errors) or _VARYING.sub("0", first.words) != kind:
+        return ""
+    name, remedy = library
+    file = first.place.rpartition(":")[0]
+    of_include = " `use mpi` in place of include 'mpif.h' goes without that header." if re.search(r"(?:^|/)mpif", file) else ""
+    return (
+        f"Compiler and library do not fit: {count} of {len(errors)} errors, the first among them, are the same inside {file}, a "
+        f"file of {name} ({cut(first.words, SHOWN_OF_PAIRING).rstrip('.')}, job.log:{first.number}), which this compiler does not "
+        f"take. Load {remedy}.{of_include} What comes behind those errors follows from them; the own source needs no change for it."
+    )
+
+
+def _library(error: CompileError) -> tuple[str, str] | None:
+    """Return whose file an error stands in, and what has to be loaded; None of a file that may be the owner's.
+
+    A source that is compiled itself is the owner's, wherever it lies.
+    """
+    file = error.place.rpartition(":")[0]
+    if _HEADER.search(file) is None:
+        return None
+    return next(((name, remedy) for name, pattern, remedy in _LIBRARIES if pattern.search(file)), None)

@@ -21,7 +21,7 @@ from assistant.diagnose.advice.blocks import (
     place_in,
     work_before,
 )
-from assistant.diagnose.advice.instructions import NO_REMEDY
+from assistant.diagnose.advice.sentences import NO_REMEDY
 from assistant.diagnose.answer import NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save
@@ -65,7 +65,7 @@ _OF_PYTHON = re.compile(
     r"|\bPYTHON[A-Z]+\b|\bvirtualenv\b"
 )
 """Words of advice that have a meaning for a program of Python alone."""
-_EITHER = re.compile(
+_ALTERNATIVE = re.compile(
     r"\b(?:with )?(?:PYTHON\w+(?:=\w+)?|py-spy|faulthandler) or (?=\w)|(?: or|,) (?:with )?(?:Python|PYTHON\w+(?:=\w+)?"
     r"|py-spy|faulthandler)(?=[ .,;])"
 )
@@ -87,18 +87,18 @@ def warned_before(cited: Citation, advice: str, facts: Facts) -> str:
     block, place = block_of(line, facts), raised_at(cited, facts)
     objects = _objects(block)
     first = place[0].first if place is not None else block.first
-    for each in reversed(facts.between(max(1, facts.progress.leg, first - LINES_BEFORE), first - 1)):
-        text = each.text[:MOST_OF_LINE]
-        if _STANDING.search(text) or not _TROUBLE.search(text) or not _WARNS.search(text) or f"job.log:{each.number}" in advice:
+    for earlier in reversed(facts.between(max(1, facts.progress.leg, first - LINES_BEFORE), first - 1)):
+        text = earlier.text[:MOST_OF_LINE]
+        if _STANDING.search(text) or not _TROUBLE.search(text) or not _WARNS.search(text) or f"job.log:{earlier.number}" in advice:
             continue
-        if any(episode.first <= each.number <= episode.last for episode in facts.episodes):
+        if any(episode.first <= earlier.number <= episode.last for episode in facts.episodes):
             continue
-        words = MessageLine(each.number, facts.streams.body(text).text.strip())
+        words = MessageLine(earlier.number, facts.streams.body(text).text.strip())
         core = _WARNS.sub("", words.text).strip(" :[]")
         if core in block.root.text or block.root.text in words.text:
             continue  # it says the same
         same = _of_same(words.text, objects)
-        gone_without = first - each.number <= CLOSE_BEFORE and _GONE_WITHOUT.search(text) is not None
+        gone_without = first - earlier.number <= CLOSE_BEFORE and _GONE_WITHOUT.search(text) is not None
         if same or (gone_without and any(_IS_PLACE.search(name) for name in (*names_in(words.text), *files_in(words.text)))):
             of = f" of {same}" if same else ""
             return f"Before it the log warns{of} ({line_quote(words)}): see to that first, for it may be why."
@@ -165,7 +165,7 @@ def with_hosts(advice: str, cited: Citation, facts: Facts) -> str:
     line = facts.line(cited.line) if cited.file == "job.log" and " HOST" in advice else None
     if line is None:
         return advice
-    servers = {match.groups() for each in facts.lines for match in _PORT_AT_HOST.finditer(each.text[:MOST_OF_LINE])}
+    servers = {match.groups() for row in facts.lines for match in _PORT_AT_HOST.finditer(row.text[:MOST_OF_LINE])}
     if " HOST PORT" in advice and len(servers) == 1:
         port, server = servers.pop()
         return advice.replace(" HOST PORT", f" {server} {port}")
@@ -173,7 +173,7 @@ def with_hosts(advice: str, cited: Citation, facts: Facts) -> str:
     lines = (
         *block.lines,
         *block.before[:CLOSE_BEFORE],
-        *(MessageLine(each.number, each.text) for each in facts.between(line.number + 1, line.number + 2)),
+        *(MessageLine(row.number, row.text) for row in facts.between(line.number + 1, line.number + 2)),
     )
     hosts = {match["host"] for words in lines if (match := _HOST.search(words.text)) is not None}
     return re.sub(r"(?<= )HOST\b", hosts.pop(), advice) if len(hosts) == 1 else advice
@@ -192,7 +192,7 @@ def _cleaned(sentence: str) -> str:
     """Return a sentence without what is of Python alone; empty where that is what it is about."""
     if not _OF_PYTHON.search(sentence):
         return sentence
-    sentence = _EITHER.sub("", _BRACKETS.sub(lambda match: _listed(match[0]), sentence))
+    sentence = _ALTERNATIVE.sub("", _BRACKETS.sub(lambda match: _listed(match[0]), sentence))
     return "" if _OF_PYTHON.search(sentence) else sentence
 
 
@@ -209,10 +209,10 @@ def objects_unsaid(cited: Citation, advice: str, facts: Facts) -> str:
     if line is None or raised_at(cited, facts) is not None:
         return ""
     root = block_of(line, facts).root
-    for each in facts.lines:
-        for match in _REMOTE.finditer(each.text[:MOST_OF_LINE]) if ":/" in each.text else ():
+    for other_line in facts.lines:
+        for match in _REMOTE.finditer(other_line.text[:MOST_OF_LINE]) if ":/" in other_line.text else ():
             if match["path"] in advice and match["host"] not in advice:
-                return f"That path is on {match['host']}, and not on the node (job.log:{each.number})."
+                return f"That path is on {match['host']}, and not on the node (job.log:{other_line.number})."
     names = [
         name for name in (*files_in(root.text), *sorted(names_in(root.text))) if _IS_PLACE.search(name) and _IS_WHOLE.search(name)
     ]
@@ -241,8 +241,8 @@ def further_block_lines(cited: Citation, advice: str, facts: Facts, *, is_known:
     if line is None or is_known or origin_of(cited, facts) is not None:
         return ""
     block = block_of(line, facts)
-    own = names_in(block.root.text) | set(files_in(block.root.text))
-    specific = any(name in advice for name in own) or "job.log:" in advice
+    root_names = names_in(block.root.text) | set(files_in(block.root.text))
+    specific = any(name in advice for name in root_names) or "job.log:" in advice
     lines = sorted(dict.fromkeys((*_unsaid(block, advice, specific=specific), *_summed_up(block, advice, facts))))
     return f"Beside it the log says: {'; '.join(line_quote(words) for words in lines[:most])}." if lines else ""
 
@@ -281,7 +281,7 @@ _NO_MESSAGE = re.compile(r'std::\w+$|^File "|^[~^\s]+$|^usage:|^\[-|\bINFO\b|BAC
 
 def _alike(text: str, root_text: str) -> bool:
     """Tell whether two lines have most of their words in common."""
-    first, second = (set(re.findall(r"[a-z]{3,}", each.lower())) for each in (text, root_text))
+    first, second = (set(re.findall(r"[a-z]{3,}", sentence.lower())) for sentence in (text, root_text))
     return 2 * len(first & second) >= len(first)
 
 
@@ -328,8 +328,8 @@ def folder_sought(cited: Citation, facts: Facts) -> str:
     if not files:
         return ""
     file = files[-1]
-    for each in reversed(facts.between(max(1, facts.progress.leg), line.number)):
-        text = facts.streams.body(each.text[:MOST_OF_LINE]).text
+    for row in reversed(facts.between(max(1, facts.progress.leg), line.number)):
+        text = facts.streams.body(row.text[:MOST_OF_LINE]).text
         command = command_in(text.strip())
         if file.startswith("/") and command and (match := _CONTAINER.search(command)):
             folder = file.rpartition("/")[0]
@@ -337,13 +337,13 @@ def folder_sought(cited: Citation, facts: Facts) -> str:
             if re.search(rf"(?:-v|--volume|-B|--bind|--mount)[ =]\S{{0,200}}{re.escape(folder)}", command):
                 continue
             return (
-                f"The program ran inside a container (job.log:{each.number}), which sees only what is bound into it: start it with "
+                f"The program ran inside a container (job.log:{row.number}), which sees only what is bound into it: start it with "
                 f"{match['tool']} {bind}, and see by `ls {file}` on the node whether the file is there at all."
             )
         if not file.startswith("/") and (match := _FOLDER.search(text)):
             return (
                 f"{file} has no folder of its own in front, so it was looked for below {match['folder']} "
-                f"(job.log:{each.number}): start the "
+                f"(job.log:{row.number}): start the "
                 f"program in the folder that holds it (cd FOLDER before it), or give the whole path; `ls "
                 f"{match['folder'].rstrip('/')}/{file}` shows it."
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MATTER = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
+_TOPIC = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
 _VALUE = r"[^;\n]{1,120}?"
 _END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
 _CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
@@ -19,7 +19,7 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:requires?|needs?|expects?|wants?) (?P<part>{_MATTER}) to (?P<whole>(?:be|have|match) "
+            rf"(?P<what>{_TOPIC}) (?:requires?|needs?|expects?|wants?) (?P<part>{_TOPIC}) to (?P<whole>(?:be|have|match) "
             rf"{_VALUE})(?:,? (?:but )?(?:got|found|received) (?P<have>{_VALUE}))?{_CLOSE}"
         ),
         "Correct {part}, which {what} wants to {whole}",
@@ -73,44 +73,44 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
+            rf"(?P<what>{_TOPIC}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
             rf"|(?:is|are) only (?:supported|available|implemented) (?:with|on|for|in|by)) (?P<want>{_VALUE}){_CLOSE}"
         ),
         "{what} goes only with {want}: provide that, or leave {what} out",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
+            rf"(?P<what>{_TOPIC}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
             rf"(?: together| at the same time)? (?:with|and|when|if) (?P<part>{_VALUE}){_END}"
-            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_MATTER}) (?:with|and|"
+            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_TOPIC}) (?:with|and|"
             rf"together with|when) (?P<second>{_VALUE}){_END}"
         ),
         "Leave one of the two out, for they do not go together: {pair}",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
+            rf"(?P<what>{_TOPIC}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
             rf"(?P<part>{_VALUE}){_END}"
         ),
         "Leave {part} out, or take another than {what}, which does not take it",
     ),
     (
         re.compile(
-            rf"(?P<part>{_MATTER}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
+            rf"(?P<part>{_TOPIC}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
             rf"(?P<have>[A-Za-z][\w-]{{1,30}}) (?:below|before|older than) (?:version )?(?P<want>\d[\w.]{{0,12}}?){_END}"
         ),
         "Run it where there is a newer {have}, {want} at least, or without what uses {part}",
     ),
     (
         re.compile(
-            rf"(?P<part>{_MATTER}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
+            rf"(?P<part>{_TOPIC}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
             rf"(?: (?:for|by|with|on|in|when) (?P<what>{_VALUE}))?{_END}"
         ),
         "Leave {part} out, or choose another: it is not supported",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:must not|mustn't|should not|shouldn't|cannot|can't) be "
+            rf"(?P<what>{_TOPIC}) (?:must not|mustn't|should not|shouldn't|cannot|can't) be "
             rf"(?:bigger|larger|greater|more|higher|longer) than (?P<want>{_VALUE})"
             rf"(?:,? (?:but )?(?:got|found|received|is|was) (?P<have>{_VALUE}))?{_CLOSE}"
         ),
@@ -118,14 +118,14 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}(?: \([^()\n]{{1,60}}\))?) exceeds? (?:the |its |your )?(?:maximum |allowed )?"
+            rf"(?P<what>{_TOPIC}(?: \([^()\n]{{1,60}}\))?) exceeds? (?:the |its |your )?(?:maximum |allowed )?"
             rf"(?:limit|maximum|quota|bound)(?: of)?:? (?P<want>{_VALUE}){_CLOSE}"
         ),
         "Bring {what} to at most {want}, or raise that limit where it is set",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?"
+            rf"(?P<what>{_TOPIC}) (?:must|should|has to|have to|needs to) (?:either )?"
             rf"(?P<verb>be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
         ),
@@ -156,11 +156,11 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Put what is read there into {part}, or correct {what}",
     ),
     (
-        re.compile(rf"(?P<want>{_MATTER}) (?:is|are) (?:required|needed) to (?P<what>{_VALUE}){_END}"),
+        re.compile(rf"(?P<want>{_TOPIC}) (?:is|are) (?:required|needed) to (?P<what>{_VALUE}){_END}"),
         "Provide {want}, which is needed to {what}",
     ),
     (
-        re.compile(rf"(?P<want>{_MATTER}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
+        re.compile(rf"(?P<want>{_TOPIC}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
         "Provide {want}, or leave out {what}",
     ),
     (
@@ -171,29 +171,29 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "{what} holds no {part}: run first what makes them, or give the folder that has them",
     ),
     (
-        re.compile(rf"(?:\b[Uu]sing (?:of )?|\b[Tt]he use of )?(?P<what>{_MATTER}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
+        re.compile(rf"(?:\b[Uu]sing (?:of )?|\b[Tt]he use of )?(?P<what>{_TOPIC}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
     ),
     (
-        re.compile(rf"(?P<what>{_MATTER}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
+        re.compile(rf"(?P<what>{_TOPIC}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
         "{what} does not exist: correct the name where it is given, or make it",
     ),
     (
-        re.compile(rf"(?P<what>{_MATTER}) already exists?{_END}"),
+        re.compile(rf"(?P<what>{_TOPIC}) already exists?{_END}"),
         "Remove or rename {what}, or tell the program to go on with it; see first what it holds",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
+            rf"(?P<what>{_TOPIC}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
             rf"configured|initialized){_END}"
         ),
         "Provide {what}: it is not {state}",
     ),
     (
         re.compile(
-            rf"(?P<what>{_MATTER}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
+            rf"(?P<what>{_TOPIC}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
             rf"(?P<part>{_VALUE}){_END}"
-            rf"|(?P<first>{_MATTER}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
+            rf"|(?P<first>{_TOPIC}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
         ),
         "Correct the name, or add it where it is looked for: {pair}",
     ),
@@ -207,7 +207,7 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             rf"(?P<what>(?:[Aa]tom ?type|[Kk]eyword|[Pp]arameter|[Vv]ariable|[Oo]ption|[Ff]ile|[Rr]esidue"
             rf"|[Ee]ntry|[Ff]ield|[Cc]olumn"
-            rf"|[Mm]odule|[Ss]ymbol|[Ff]unction|[Cc]ommand) {_MATTER}) (?:is |was |could )?not (?:be )?(?:found"
+            rf"|[Mm]odule|[Ss]ymbol|[Ff]unction|[Cc]ommand) {_TOPIC}) (?:is |was |could )?not (?:be )?(?:found"
             rf"|defined|recognized|known){_END}"
         ),
         "Correct {what} where it is given, or add it where it is looked for: it is not there",

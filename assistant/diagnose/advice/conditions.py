@@ -367,9 +367,9 @@ def sizes_swapped(text: str) -> str:
     if len(shapes) == 1 and len(singles) == 2 and shapes[0][0] != shapes[0][1]:
         for more in (0, 1):
             if sorted(number + more for number in shapes[0]) == sorted(singles):
-                each = " (each one more)" if more else ""
+                extra = " (each one more)" if more else ""
                 return (
-                    f"the sizes are the same ones in another order, {shapes[0]} against {singles[0]} and {singles[1]}{each}: "
+                    f"the sizes are the same ones in another order, {shapes[0]} against {singles[0]} and {singles[1]}{extra}: "
                     "transpose the one with two axes (.T), or swap the other two"
                 )
     return ""

@@ -103,10 +103,10 @@ def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
         return "", False
     title, origin = _SIGNALS[signal.lastgroup]
     frame = next(_frames(cited, facts), None)
-    worked = bool(facts.progress.lines) or last_count(facts.between(1, cited.line - 1)) is not None
+    did_work = bool(facts.progress.lines) or last_count(facts.between(1, cited.line - 1)) is not None
     runtime = runtime_of(cited, facts) if frame is None and signal.lastgroup != "ill" else None
     if runtime is not None and runtime.after_signal:
-        return _of_interpreter(runtime, title, cited, facts), not worked
+        return _of_interpreter(runtime, title, cited, facts), not did_work
     function = f" in {frame.function}{f' ({frame.place})' if frame.place else ''}" if frame is not None else ""
     count = len(_processes(cited, facts))
     on = f" on {count} processes" if count > 1 else ""
@@ -125,7 +125,7 @@ def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
         if has_line or signal.lastgroup == "ill"
         else f" To find the line {find}, or let gdb read its core, with one process where it comes there too."
     )
-    same = count > 1 or not worked
+    same = count > 1 or not did_work
     next_try = (
         " Where the same input crashed there before, a newer version of the program or another compiler is the next try."
         if same
@@ -137,7 +137,7 @@ def _account(cited: Citation, facts: Facts) -> tuple[str, bool]:
 def _of_interpreter(runtime: Runtime, title: str, cited: Citation, facts: Facts) -> str:
     """Return what to do about a crash of what runs a program of another language, which prints no frames of machine code."""
     command = crashed_command(cited.text)
-    started = f" in `{command.text}` (line {command.line} of the script)" if command is not None else ""
+    start = f" in `{command.text}` (line {command.line} of the script)" if command is not None else ""
     lines = facts.between(max(1, cited.line - FRAMES_AROUND), cited.line + FRAMES_AROUND)
     call = next((match[1] or match[2] for line in lines if (match := _INTERPRETED.match(line.text[:MOST_OF_LINE]))), "")
     innermost = f" It was at {call}." if call else ""
@@ -145,7 +145,7 @@ def _of_interpreter(runtime: Runtime, title: str, cited: Citation, facts: Facts)
     retry = (
         "One start more shows whether it comes again at that place: what comes once may be a node's memory, or a kill from outside."
     )
-    return f"{runtime.name} itself crashed by {title.partition(':')[0]}{started}.{innermost} To find why: {find}. {retry}"
+    return f"{runtime.name} itself crashed by {title.partition(':')[0]}{start}.{innermost} To find why: {find}. {retry}"
 
 
 def _frames(cited: Citation, facts: Facts) -> Iterator[NativeFrame]:

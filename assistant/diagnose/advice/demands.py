@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from assistant.content.reasons import gives_orders
 from assistant.diagnose.advice.complaint_forms import FORMS
-from assistant.diagnose.advice.instructions import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
+from assistant.diagnose.advice.sentences import LONGEST_REMEDY, NO_REMEDY, REMEDY, SHORTEST_REMEDY, instruction_in
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of, raised_at
@@ -30,7 +30,7 @@ SAME_WORDS = 0.6
 """Share of the words of a remedy that are said already, from which on it is not said again."""
 USAGE_LINES = 200
 """Lines above a refused option among which the usage text is looked for."""
-MATTER = 3
+SHARED_WORDS = 3
 """Long words that a line before the message shares with it, from which on it is of the same matter."""
 LONG_WORD = 5
 """Letters of a word above which it tells of what a line is about."""
@@ -123,9 +123,9 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if sentence.startswith("Leave ") and (gerund := _GERUND.match(groups.get("part", ""))) is not None:
             sentence = f"Do without {gerund[1].lower()}{groups['part'][1:]}: it is not allowed"
         near = _nearest(have, match["want"]) if "kind" in groups else ""
-        matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
+        subject = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
-        return f"{sentence}{f' by {matter}' if matter else ''}{it_is}{f', nearest is {near}' if near else ''}"
+        return f"{sentence}{f' by {subject}' if subject else ''}{it_is}{f', nearest is {near}' if near else ''}"
     if product := _product(text[:600]):
         return product
     if match := _RELATION.search(text[:600]):
@@ -194,10 +194,10 @@ def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool)
     """
     installed = _INSTALLS.search(advice)
     words_of_advice = {word.lower() for word in _WORD.findall(advice)}
-    matter = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
+    long_words = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
     for number, text in _around(cited, facts, message=message):
-        shared = len(matter & {word.lower() for word in _WORD.findall(text)})
-        if _WARNS.search(text) or (number < cited.line and shared < MATTER):
+        shared = len(long_words & {word.lower() for word in _WORD.findall(text)})
+        if _WARNS.search(text) or (number < cited.line and shared < SHARED_WORDS):
             continue
         for match in REMEDY.finditer(text[:2000]):
             words = match["words"].strip()

@@ -3,6 +3,9 @@
 Such codes (35, 222, 802, 803, 804) are no fault of the program and hardly one of a GPU: driver, libraries and build do not fit,
 or a service of the node does not run. The log mostly prints both versions somewhere: in the name of the build (`+cu124`), in the
 table of nvidia-smi, in the words of the driver.
+
+AMD's programs read other variables than NVIDIA's: `in_words_of_vendor` puts any advice into those of the vendor whose GPUs a log
+shows.
 """
 
 from __future__ import annotations
@@ -276,3 +279,32 @@ def without_device(facts: Facts) -> str:
         f"But it ran without a GPU (job.log:{notice.number}: {text}): where one was meant, {remedy}, and let the program stop "
         "where torch.cuda.is_available() is False."
     )
+
+
+_AMD = re.compile(
+    r"\bHIP (?:error|out of memory|runtime)|Memory access fault by GPU|\bROCm\b|\brocm-smi|hipError|\bgfx(?:90"
+    r"|94|10|11)\w|\bamdgpu\b|RCCL"
+    r"|PYTORCH_HIP_ALLOC_CONF|Radeon|\bMI[123]\d\dX?\b"
+)
+_NVIDIA = re.compile(r"NVIDIA-SMI|CUDA error|CUDA out of memory|\bNVRM: |Tesla|GeForce|\b[AH]100\b")
+_WORDS = {
+    "CUDA_LAUNCH_BLOCKING=1": "AMD_SERIALIZE_KERNEL=3",
+    "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_HIP_ALLOC_CONF",
+    "CUDA_VISIBLE_DEVICES": "ROCR_VISIBLE_DEVICES",
+    "TORCH_CUDA_ARCH_LIST": "PYTORCH_ROCM_ARCH, HSA_OVERRIDE_GFX_VERSION",
+    "nvidia-smi": "rocm-smi",
+    "dcgmi diag -r 3": "rvs, rocm-smi --showrasinfo",
+}
+"""By NVIDIA's word: AMD's (documentation of ROCm: environment variables of HIP and of PyTorch for ROCm)."""
+
+
+def in_words_of_vendor(advice: str, facts: Facts) -> str:
+    """Return advice with the words of AMD where the log shows its GPUs alone; any other as it is."""
+    if not any(word in advice for word in _WORDS):
+        return advice
+    lines = [line.text[:MOST_OF_LINE] for line in facts.lines]
+    if not any(_AMD.search(text) for text in lines) or any(_NVIDIA.search(text) for text in lines):
+        return advice
+    for word, words in _WORDS.items():
+        advice = advice.replace(word, words)
+    return advice

@@ -2,7 +2,8 @@
 
 A refused name, a damaged file, an iteration that does not converge, a count of processes that does not fit: what follows is the
 same whatever program says it. The words come from a line of the block (`blocks`), the objects from the lines beside it
-(`input_steps`, `machine_steps`). What is of no kind is told as its block says it, with what the program was doing.
+(`input_steps`, `machine_steps`). What is of no kind is told as its block says it, with what the program was doing; of a service or
+a tool where no template fits: whom to ask from the node, who refused, what it printed (`general_account`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from assistant.diagnose.advice.blocks import (
     place_in,
     work_before,
 )
-from assistant.diagnose.advice.instructions import instruction_in
+from assistant.diagnose.advice.decisive import error_before
+from assistant.diagnose.advice.sentences import instruction_in
+from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.origin import message_of
 from assistant.logs.lines import Line
+from assistant.records import Citation, Diagnosis
 
 BEFORE_END, MOST_QUOTED = 8, 400
 _SCHEME = re.compile(r"\bhttps?://")
@@ -53,13 +58,13 @@ def next_step(line: Line, facts: Facts) -> str:
 
 def last_step(line: Line | None, facts: Facts) -> str:
     """Return what to do about the last failure of a log by its kind, told by its line or by one shortly before; or empty."""
-    end = line if line is not None else next((each for each in reversed(facts.lines) if each.text.strip()), None)
+    end = line if line is not None else next((row for row in reversed(facts.lines) if row.text.strip()), None)
     if end is None:
         return ""
     if step := next_step(end, facts):
         return step
-    for each in reversed(facts.between(max(1, facts.progress.leg, end.number - BEFORE_END), end.number)):
-        block = block_of(each, facts)
+    for row in reversed(facts.between(max(1, facts.progress.leg, end.number - BEFORE_END), end.number)):
+        block = block_of(row, facts)
         if not FOLLOWS.search(block.root.text) and (step := _of_words(block.root, block, facts)):
             return step
     return ""
@@ -276,3 +281,92 @@ FAMILIES: tuple[Family, ...] = (
     _kind(input_steps.own_exception, r"^what\(\): {1,4}(?P<text>(?!std::\S+$)\S.{3,120} .{2,300})$"),
 )
 """Kinds of failures in the order in which a line is asked for them."""
+
+
+AROUND, MOST_SHOWN = 6, 200
+_URL = re.compile(r"\bhttps?://[\w.-]{2,120}(?::\d{2,5})?")
+_HOST_PORT = (
+    re.compile(r"host=['\"](?P<host>[\w.-]{2,120})['\"], port=(?P<port>\d{2,5})"),
+    re.compile(r"(?:[Cc]onnect(?:ing|ion)?|dial tcp|server) (?:to |at |from )?['\"\[(]{0,2}(?P<host>[\w.-]{2,120}?)['\"\])]{0,2}"
+               r"(?: \([\d.:]{3,40}\))?(?::|,? port )(?P<port>\d{2,5})\b"),
+    re.compile(r"(?<![\w./])(?P<host>[A-Za-z][\w-]{0,60}(?:\.[\w-]{1,60}){0,6}|\d{1,3}(?:\.\d{1,3}){3}):(?P<port>\d{2,5})\b(?!:)"),
+)  # fmt: skip
+"""Where a message names a host and a port, the plainest form last."""
+_SOURCE = re.compile(r"\.(?:py|cc|cpp|c|h|rs|go|js|java|scala|log|f90)$|^(?:line|step|epoch|iter|at|in)$", re.IGNORECASE)
+_OF_FILES = re.compile(
+    r"Errno 13\b|Errno 30\b|(?<![\w:/])/[\w.-]+/|\bfolder\b|\bdirector(?:y|ies)\b|\bfiles?\b|['\"][\w./-]+/[\w.-]+['\"]"
+)
+_OF_ACCOUNTS = re.compile(
+    r"https?://|\b(?:user|account|role|token|password|login|server|service|database|cluster|index|bucket|repository|host|Error"
+    r"|Exception)\b|\b40[13]\b"
+)
+_SPACE = re.compile(
+    r"(?:maybe|perhaps|possibly|probably|might|may)\b.{0,40}\b(?:disk|space|quota)|(?:disk|space|quota)\b.{0,30}\?", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"[Ee]rrno|\bE[A-Z]{4,8}\b|No space left on device|quota exceeded")
+"""How a message guesses at a full disk, and how one says it."""
+_WRAPPER = re.compile(
+    r"^make(?:\[\d+\])?: \*\*\*|\b(?:non-zero exit (?:status|code)|exit(?:ed with)? (?:status|code)|returned (?:exit code )?\d)"
+)
+
+
+def general_account(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return what is to be done in place of the general remedy of a reason; empty where that says as much."""
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is None or cited.file != "job.log":
+        return ""
+    text = " ".join(message_of(cited, facts)[:3])
+    if diagnosis.reason == "permission_error" and _OF_ACCOUNTS.search(text) and not _OF_FILES.search(text):
+        refusal = cut(text, MOST_SHOWN).rstrip(".")
+        return (
+            f"A service refuses the account of the job, and the modes of files have no part in it: {refusal} "
+            f"(job.log:{cited.line}). Give the job the login or key that has the right, or have the right given to it there."
+        )
+    if diagnosis.reason in ("os_error", "output_file_error") and _SPACE.search(text) and not _NUMBERED.search(text):
+        return (
+            f"The message guesses and gives no number of an error (job.log:{cited.line}: {cut(text, MOST_SHOWN).rstrip('.')}): "
+            "df -h and df -i of the folder that it runs in, and the quota, show whether there is room. Where there is, see whether "
+            "several processes of the job write the same file, and give each a name or a folder of its own."
+        )
+    if diagnosis.reason in ("connection_error", "network_error", "s3_storage_error"):
+        line = facts.line(cited.line)
+        if line is not None and (step := next_step(line, facts)):
+            return step
+        return _reached(cited, text, facts)
+    if diagnosis.reason == "called_process_error" and _WRAPPER.search(text) and (sentence := _told_before(cited, facts)):
+        return f"The line only says that a command failed; what that printed tells why: {sentence.rstrip('.')}."
+    return ""
+
+
+def _reached(cited: Citation, text: str, facts: Facts) -> str:
+    lines = [text, *(line.text[:600] for line in facts.between(max(1, cited.line - AROUND), cited.line + AROUND))]
+    for line in lines:
+        if url := _URL.search(line):
+            return _probe_sentence(f"curl -sv {url[0]}")
+        for pattern in _HOST_PORT:
+            for match in pattern.finditer(line):
+                if not _SOURCE.search(match["host"]):
+                    return _probe_sentence(f"nc -zv {match['host']} {match['port']}")
+    return ""
+
+
+def _probe_sentence(command: str) -> str:
+    return (
+        f"{command} on that node shows how it stands: where it is refused, nothing listens there (start it, or correct the "
+        "address); where it times out, a firewall, a wrong network or a node without a way out is between; where it answers, the "
+        "moment has passed."
+    )
+
+
+def _told_before(cited: Citation, facts: Facts) -> str:
+    """Return what the last line before that of a wrapper tells of a failure; empty where it tells of none."""
+    line = error_before(cited, facts)
+    near = [row for row in facts.between(max(1, cited.line - 2), cited.line - 1) if row.text.strip()]
+    line = line or (near[-1] if near and not _WRAPPER.search(near[-1].text) else None)
+    if line is None:
+        return ""
+    block, step = block_of(line, facts), next_step(line, facts)
+    sentence = (
+        block_text(block) if len(block.lines) > 1 else f"job.log:{line.number}: {cut(line.text.strip(), MOST_SHOWN).rstrip('.')}"
+    )
+    return f"{sentence}. {step}".removesuffix(". ") if step else sentence

@@ -1,17 +1,24 @@
-"""Say how a run in which nothing failed stands at the end of its log: that it is over, how far it is, what it has not shown yet."""
+"""Say how a run in which nothing failed stands at the end of its log: that it is over, how far it is, what it has not shown yet.
+
+Of a run whose own list has items that failed: which these are, what each met, and whether to run them again as they are.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from assistant.diagnose.advice.item_accounts import items_account
+from assistant.diagnose.advice.agreement import form_of
 from assistant.diagnose.advice.stopped import clock
-from assistant.diagnose.answer import cut
+from assistant.diagnose.answer import NO_HELP, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar, run_round
+from assistant.diagnose.weighing.failed_items import SHOWN_OF_ITEM, FailedItems, ItemError, failed_items
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
+from assistant.display import shorten
 from assistant.logs.lines import Line
-from assistant.records import Diagnosis
+from assistant.records import Action, Diagnosis
+from assistant.redact import redact
 
 SHOWN_OF_END = 120
 _WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
@@ -32,8 +39,8 @@ def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
         return f"{items_account(facts)} It is over and came to its end ({end}).".strip()
     bar, last = run_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
-        counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
-        return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
+        account = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
+        return f"{account}, and nothing is wrong up to the last line, job.log:{last}."
     if bar is not None:
         remaining = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
         reached = f": it stood at {bar.position} of {bar.total}, and {remaining}"
@@ -67,10 +74,10 @@ def run_before(facts: Facts) -> str:
     before = [episode for episode in facts.episodes if runs[-2].first <= episode.first < runs[-1].first]
     if not before:
         return ""
-    raised = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
+    exception = cut(before[-1].raised[-1].text.strip(), SHOWN_OF_END).rstrip(".")
     return (
         f"The last of the {len(runs)} starts in this file, from line {runs[-1].first} on, shows no work yet: whether it gets"
-        f" further is not known. The one before it failed: {raised} (job.log:{before[-1].raised[-1].line})."
+        f" further is not known. The one before it failed: {exception} (job.log:{before[-1].raised[-1].line})."
     )
 
 
@@ -87,3 +94,60 @@ def _words_of_end(line: str, facts: Facts) -> str:
     return (
         f": {cut(words, SHOWN_OF_END).rstrip('.')}" if _OVER.search(words) and "|" not in words and "bytes ..." not in words else ""
     )
+
+
+SHOWN_OF_ERROR, MOST_SHOWN = 160, 4
+_LEVEL = re.compile(r"^.{0,80}?\|\s{0,8}(?:ERROR|CRITICAL)\s{0,8}\|\s{0,8}(?:[\w.:<>]{1,120} - )?")
+"""Time, level and place that a logger of Python puts before its words, between bars."""
+UNREAD = "Of the run itself nothing has to be mended: read what those printed, mend that, and run them alone."
+RUN_ALONE = "That passes by itself: run those items again alone."
+
+
+def items_account(facts: Facts) -> str:
+    """Return which items failed, and what to do about them, where the reason of the run says nothing of it; empty without any."""
+    items = failed_items(facts)
+    if items is None:
+        return ""
+    error_words = _error_words(items, facts)
+    return " ".join(filter(None, (items.sentence, error_words, _repeat_account(items) if error_words else UNREAD)))
+
+
+def with_items_first(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis of what failed items met whose advice says first which items these are; any other as it is."""
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is None or cited.file != "job.log":
+        return diagnosis
+    items = failed_items(facts)
+    if items is None or cited.line not in items.error_lines:
+        return diagnosis
+    body = diagnosis.advice.removesuffix(NO_HELP).strip()
+    advice = " ".join(filter(None, (items.sentence, _error_words(items, facts), body, _repeat_account(items))))
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=advice)
+
+
+def _error_words(items: FailedItems, facts: Facts) -> str:
+    """Return what each item met, those with the same error together."""
+    by_error: dict[str, list[ItemError]] = {}
+    for error in items.errors:
+        by_error.setdefault(_words(error, facts), []).append(error)
+    sentences = [
+        f"{', '.join(shorten(redact(error.item), SHOWN_OF_ITEM) for error in same[:MOST_SHOWN])}: {words} (job.log:{same[0].line})"
+        for words, same in list(by_error.items())[:MOST_SHOWN]
+    ]
+    return f"What they met: {'; '.join(sentences)}." if sentences else ""
+
+
+def _words(error: ItemError, facts: Facts) -> str:
+    exception = cut(redact(facts.streams.body(error.text).text.strip()), SHOWN_OF_ERROR).rstrip(".:")
+    if error.report is None:
+        return exception
+    report = cut(redact(_LEVEL.sub("", facts.streams.body(error.report.text).text.strip())), SHOWN_OF_ERROR).rstrip(".:")
+    return f"{exception}, before which it says: {report} (job.log:{error.report.number})"
+
+
+def _repeat_account(items: FailedItems) -> str:
+    """Return whether those items are run again as they are, which helps only where the moment was wrong."""
+    forms = [form_of(error.text) for error in items.errors]
+    if forms and all(form is not None and form.passes for form in forms):
+        return RUN_ALONE
+    return "Mend that, and run those items alone; the others need nothing."

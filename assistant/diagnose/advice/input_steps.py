@@ -12,6 +12,7 @@ from assistant.diagnose.advice.blocks import (
     FOLLOWS,
     MessageBlock,
     MessageLine,
+    command_with,
     commands_before,
     file_about,
     files_in,
@@ -19,6 +20,7 @@ from assistant.diagnose.advice.blocks import (
     listed_in,
     nearest_of,
     place_in,
+    start_words,
 )
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
@@ -52,7 +54,7 @@ _CHECKS = {
 
 def _names_of(words: MessageLine, block: MessageBlock, family: re.Pattern[str]) -> list[str]:
     """Return the names that lines of one form refuse."""
-    names = [match["name"] for each in sorted(block.lines) if (match := family.search(each.text)) is not None]
+    names = [match["name"] for line in sorted(block.lines) if (match := family.search(line.text)) is not None]
     return list(dict.fromkeys(name.strip("'\"‘’`.,:;") for name in names))[:MOST_NAMES]
 
 
@@ -88,7 +90,7 @@ def refused_name(match: re.Match[str], words: MessageLine, block: MessageBlock, 
     if not names or (not near and not names[0].strip("-*.")):
         return ""
     hint = near or _hinted(block)
-    command = next((each for each in commands_before(block, facts) if names[0] in each.text), None)
+    command = next((row for row in commands_before(block, facts) if names[0] in row.text), None)
     place_words = f" in the command line (job.log:{command.number})" if command is not None else _place_words(block, facts)
     within = re.search(
         r"\bin (?:the )?(?P<kind>group|section|block|namelist|table|class) [&'\"]?(?P<name>[A-Za-z_][\w.-]{1,60})", words.text
@@ -101,16 +103,16 @@ def refused_name(match: re.Match[str], words: MessageLine, block: MessageBlock, 
     kinds = f"{kind}s" if len(names) > 1 and not kind.endswith("s") else kind
     meant_words = f" It may be meant as {hint}." if hint else ""
     knows = f" It knows {', '.join(listed[:12])}." if listed and not near else ""
-    them = "them" if len(names) > 1 else "it"
+    pronoun = "them" if len(names) > 1 else "it"
     if kind in _OF_INPUT:
         return (
-            f"There is no {kind} {several} (job.log:{words.number}): correct the name{place_words}, or add {them} to what is read "
-            f"there.{meant_words}{knows}"
+            f"There is no {kind} {several} (job.log:{words.number}): correct the name{place_words}, or add {pronoun} to what is "
+            f"read there.{meant_words}{knows}"
         )
     return (
-        f"{several} {verb} {kinds} that {_version(block)} knows (job.log:{words.number}): correct {them}{place_words}, leave "
-        f"{them} out, or take "
-        f"the version or build of the program that has {them}.{meant_words}{knows}"
+        f"{several} {verb} {kinds} that {_version(block)} knows (job.log:{words.number}): correct {pronoun}{place_words}, leave "
+        f"{pronoun} out, or take "
+        f"the version or build of the program that has {pronoun}.{meant_words}{knows}"
     )
 
 
@@ -187,7 +189,7 @@ def damaged_file(match: re.Match[str], words: MessageLine, block: MessageBlock, 
 def option_without_value(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do about an option that was given without its value."""
     name = match["name"].strip("'\"`‘’")
-    command = next((each for each in commands_before(block, facts) if name in each.text), None)
+    command = next((row for row in commands_before(block, facts) if name in row.text), None)
     shown_words = ""
     if command is not None:
         follows = re.search(rf"(?<![\w-]){re.escape(name)}(?:[ =]+(?P<next>\S{{1,80}}))?", command.text)
@@ -205,7 +207,7 @@ def value_of_wrong_kind(match: re.Match[str], words: MessageLine, block: Message
     value, kind = match["value"], match["kind"].lower()
     owner = (match.groupdict().get("name") or "").strip("'\"`‘’:,.")
     glued = re.search(r"\w(--?[A-Za-z][\w-]+)$|^(\S+?)(--[A-Za-z][\w-]+)", value)
-    command = next((each for each in commands_before(block, facts) if value in each.text), None)
+    command = next((row for row in commands_before(block, facts) if value in row.text), None)
     place_words = f" (job.log:{command.number})" if command is not None else ""
     of_owner = f" of {owner}" if owner else ""
     if glued is not None:
@@ -245,15 +247,15 @@ def unmatched_pattern(match: re.Match[str], words: MessageLine, block: MessageBl
 def traced_exit(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return of a traced script which exit ended it, and what it had tested before."""
     place, code = f"{match['file']}:{match['line']}", match["code"]
-    before = next((each for each in block.before if re.search(r"\[\[? |\btest |\(\( ", each.text)), None)
+    before = next((row for row in block.before if re.search(r"\[\[? |\btest |\(\( ", row.text)), None)
     last = block.before[0] if block.before else None
     tested = f" The last that it tested before: {line_quote(before)}." if before is not None else " No test stands before it."
-    came = f" Right before it ran: {line_quote(last)}." if last is not None and last != before else ""
+    last_words = f" Right before it ran: {line_quote(last)}." if last is not None and last != before else ""
     return (
         f"The script ends itself by `exit {code}` at {place} (job.log:{words.number}), without a message: open that "
         f"line, see which "
         f"condition leads to it and mend that, or take the exit out where it has none; callers above only pass the "
-        f"status on.{tested}{came}"
+        f"status on.{tested}{last_words}"
     )
 
 
@@ -281,7 +283,7 @@ def output_not_made(match: re.Match[str], words: MessageLine, block: MessageBloc
     """Return what to do about a step that ended without the file that it was to make."""
     quoted_name = re.search(r"output(?:s| files?)? ['\"`](?P<name>[^'\"`]{2,120})", words.text)
     name = (match.groupdict().get("name") or (quoted_name["name"] if quoted_name is not None else "")).strip("'\"`.,")
-    part_name = next((hit["who"] or hit["who2"] for each in block.lines if (hit := _STEP.search(each.text))), "the step")
+    part_name = next((hit["who"] or hit["who2"] for row in block.lines if (hit := _STEP.search(row.text))), "the step")
     code = re.search(r"(?:exit|return|status) ?(?:code|status)?[ <:=]{1,2}(\d{1,4})", words.text)
     ended = f" ended with exit code {code[1]} and" if code is not None else ""
     later = sum(FOLLOWS.search(line.text[:400]) is not None for line in facts.between(words.number + 1, words.number + 200))
@@ -314,15 +316,11 @@ def other_count(match: re.Match[str], words: MessageLine, block: MessageBlock, f
             "reader the separator."
         )
     about = f"{file} (job.log:{at})" if file else place or "what it reads"
-    command = next(
-        (each for each in commands_before(block, facts) if re.search(rf"(?<!\d){re.escape(required.split()[0])}(?!\d)", each.text)),
-        None,
-    )
-    started = f" It was started as `{cut(command.text, 80)}` (job.log:{command.number})." if command is not None else ""
+    start = start_words(command_with(required.split()[0], block, facts))
     return (
         f"{about} has {have}, and the program expects {required} ({line_quote(words)}): make both the same. Either change the "
         f"setting (a count on the "
-        f"command line, a size in the parameters) to {have}, or make or choose a file with {required}.{started}"
+        f"command line, a size in the parameters) to {have}, or make or choose a file with {required}.{start}"
     )
 
 

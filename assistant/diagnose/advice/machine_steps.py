@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 
 from assistant.diagnose.advice.blocks import (
+    SHOWN_OF_COMMAND,
     MessageBlock,
     MessageLine,
+    command_with,
     commands_before,
     file_about,
     line_quote,
+    start_words,
     work_before,
 )
 from assistant.diagnose.answer import cut
@@ -27,11 +30,9 @@ def expired(match: re.Match[str], words: MessageLine, block: MessageBlock, facts
     file, number = file_about(block)
     work = work_before(block)
     if subject == "certificate":
-        url = next(
-            (hit[0] for each in (*block.lines, *block.before) if (hit := re.search(r"https?://[\w.-]{3,120}", each.text))), ""
-        )
+        url = next((hit[0] for row in (*block.lines, *block.before) if (hit := re.search(r"https?://[\w.-]{3,120}", row.text))), "")
         host = url.partition("//")[2] or next(
-            (name for each in block.lines for name in re.findall(r"\b[\w-]+(?:\.[\w-]+){1,6}\b", each.text)), ""
+            (name for row in block.lines for name in re.findall(r"\b[\w-]+(?:\.[\w-]+){1,6}\b", row.text)), ""
         )
         of_host = f" of {host}" if host else ""
         return (
@@ -51,9 +52,7 @@ def expired(match: re.Match[str], words: MessageLine, block: MessageBlock, facts
 
 def licences_in_use(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where all licences are in use, with their server; empty where the log names none."""
-    server = next(
-        (hit[0] for each in (*block.lines, *block.before) if (hit := re.search(r"\b\d{4,5}@[\w.-]{2,80}", each.text))), ""
-    )
+    server = next((hit[0] for row in (*block.lines, *block.before) if (hit := re.search(r"\b\d{4,5}@[\w.-]{2,80}", row.text))), "")
     if not server:
         return ""
     return (
@@ -65,7 +64,7 @@ def licences_in_use(match: re.Match[str], words: MessageLine, block: MessageBloc
 
 def login_wanted(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where an address wants a login and nobody is there to give it."""
-    url = next((hit[1] for each in block.lines if (hit := re.search(r"https?://([\w.-]{3,120}[\w./~-]{0,120})", each.text))), "")
+    url = next((hit[1] for row in block.lines if (hit := re.search(r"https?://([\w.-]{3,120}[\w./~-]{0,120})", row.text))), "")
     if not url:
         return ""
     return (
@@ -82,10 +81,10 @@ def port_taken(match: re.Match[str], words: MessageLine, block: MessageBlock, fa
     setting_hit = next(
         (
             hit
-            for each in (*block.before, *block.above)
+            for row in (*block.before, *block.above)
             if (
                 hit := re.search(
-                    rf"(?P<name>--?[A-Za-z][\w-]{{1,40}}|[A-Za-z][\w.-]{{1,40}})[=: ]\S{{0,60}}?:?{re.escape(port)}\b", each.text
+                    rf"(?P<name>--?[A-Za-z][\w-]{{1,40}}|[A-Za-z][\w.-]{{1,40}})[=: ]\S{{0,60}}?:?{re.escape(port)}\b", row.text
                 )
             )
         ),
@@ -108,7 +107,7 @@ def low_port(match: re.Match[str], words: MessageLine, block: MessageBlock, fact
     port = next((value for value in match.groupdict().values() if value), "0")
     if int(port) >= FIRST_FREE_PORT:
         return ""
-    setting_hit = next((each for each in (*block.above, *block.before) if re.search(rf":{re.escape(port)}\b", each.text)), None)
+    setting_hit = next((row for row in (*block.above, *block.before) if re.search(rf":{re.escape(port)}\b", row.text)), None)
     by = f", where it is set ({line_quote(setting_hit)})" if setting_hit is not None else ""
     return (
         f"Port {port} is below {FIRST_FREE_PORT}, which only a privileged account may take (job.log:{words.number}): "
@@ -122,7 +121,7 @@ def unresolved_host(match: re.Match[str], words: MessageLine, block: MessageBloc
     host = next((value for value in match.groupdict().values() if value), "").strip("'\".:")
     if "." not in host and "-" not in host and not re.search(r"\d", host):
         return ""
-    setting_hit = next((each for each in block.before if host in each.text), None)
+    setting_hit = next((row for row in block.before if host in row.text), None)
     by = f" It is named in job.log:{setting_hit.number}." if setting_hit is not None else ""
     return (
         f"The node cannot resolve the name {host} (job.log:{words.number}): `getent hosts {host}` on that node shows "
@@ -134,17 +133,15 @@ def unresolved_host(match: re.Match[str], words: MessageLine, block: MessageBloc
 
 def other_process_count(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where a program wants another count of processes, threads or devices than there is."""
-    required, started, unit_name = match["wanted"], match["started"], match["thing"]
-    command = next(
-        (each for each in commands_before(block, facts) if re.search(rf"(?<!\d){re.escape(started)}(?!\d)", each.text)), None
-    )
-    by = f" (`{cut(command.text, 80)}`, job.log:{command.number})" if command is not None else ""
+    required, process_count, unit_name = match["wanted"], match["started"], match["thing"]
+    command = command_with(process_count, block, facts)
+    by = f" (`{cut(command.text, SHOWN_OF_COMMAND)}`, job.log:{command.number})" if command is not None else ""
     setting = next(
-        (each for each in block.before if re.search(r"layout|decomp|grid|topology|nproc|npes", each.text, re.IGNORECASE)), None
+        (row for row in block.before if re.search(r"layout|decomp|grid|topology|nproc|npes", row.text, re.IGNORECASE)), None
     )
-    product = f", or change the layout so that it comes to {started} ({line_quote(setting)})" if setting is not None else ""
+    product = f", or change the layout so that it comes to {process_count} ({line_quote(setting)})" if setting is not None else ""
     return (
-        f"Start it with {required} {unit_name} in place of {started}{by}{product}: the two have to be the same "
+        f"Start it with {required} {unit_name} in place of {process_count}{by}{product}: the two have to be the same "
         f"(job.log:{words.number})."
     )
 
@@ -152,42 +149,39 @@ def other_process_count(match: re.Match[str], words: MessageLine, block: Message
 def absent_device(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where more workers were started than GPUs are seen."""
     visible = match["seen"]
-    command = next(iter(commands_before(block, facts)), None)
+    start = start_words(next(commands_before(block, facts), None))
     asks = next(
-        (hit for each in block.before if (hit := re.search(r"--(?:gres|gpus[\w-]*)[= ](?:gpu:)?(?:\w+:)?(\d+)", each.text))),
+        (hit for row in block.before if (hit := re.search(r"--(?:gres|gpus[\w-]*)[= ](?:gpu:)?(?:\w+:)?(\d+)", row.text))),
         None,
     )
     asked_words = f" The job asked for {asks[1]} ({asks[0]})." if asks is not None else ""
-    started = f" It was started as `{cut(command.text, 80)}` (job.log:{command.number})." if command is not None else ""
     return (
         f"The program wants a device {match['index']} and sees {visible} (job.log:{words.number}): start at most {visible} "
         f"workers on the node, or "
-        f"ask the batch system for more GPUs (--gres=gpu:N), as many as are started.{asked_words}{started}"
+        f"ask the batch system for more GPUs (--gres=gpu:N), as many as are started.{asked_words}{start}"
     )
 
 
 def failed_allocation(match: re.Match[str], words: MessageLine, block: MessageBlock, facts: Facts) -> str:
     """Return what to do where one array wants more memory of the host than there is; empty for a GPU."""
-    if re.search(r"cuda|hip|gpu|device", " ".join(each.text for each in block.lines), re.IGNORECASE):
+    if re.search(r"cuda|hip|gpu|device", " ".join(row.text for row in block.lines), re.IGNORECASE):
         return ""
     required = match["wanted"]
     free = next(
         (
             hit
-            for each in (*block.lines, *block.before)
+            for row in (*block.lines, *block.before)
             if (
                 hit := re.search(
                     r"(\d[\d.]{0,10} ?[KMGT]i?B?) (?:free|available|left)|(?:free|available):? {0,3}(\d[\d.]{0,10} ?[KMGT]i?B)",
-                    each.text,
+                    row.text,
                 )
             )
         ),
         None,
     )
     has = f", and {free[1] or free[2]} were free" if free is not None else ""
-    size = next(
-        (each for each in block.before if re.search(r"\d ?[x×*] ?\d|grid|mesh|cells|points|dimension|size", each.text)), None
-    )
+    size = next((row for row in block.before if re.search(r"\d ?[x×*] ?\d|grid|mesh|cells|points|dimension|size", row.text)), None)
     by = f" What it is made for: {line_quote(size)}." if size is not None and size.number != words.number else ""
     return (
         f"One array alone wants {required} of host memory{has} ({line_quote(words)}): ask for more memory than that (--mem), "

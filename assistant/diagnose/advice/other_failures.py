@@ -103,13 +103,13 @@ def pip_account(cited: Citation, facts: Facts) -> str:
     quoted = [line for line in lines[start + 1 : end] if line.text.strip()] if start is not None else []
     if not quoted:
         return ""
-    telling = next((line for line in reversed(quoted) if _TELLS.match(line.text)), quoted[0])
+    error_line = next((line for line in reversed(quoted) if _TELLS.match(line.text)), quoted[0])
     lines_before = reversed(facts.between(max(1, cited.line - BEFORE_QUOTE), cited.line))
     built = next(
         (match[1] for line in lines_before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_BUILD_LINE]))), "a package"
     )
-    words = cut(telling.text.rstrip("\r␍").strip(), SHOWN_OF_QUOTE).rstrip(".")
-    return f"pip could not build {built} (job.log:{telling.number}): {words}."
+    words = cut(error_line.text.rstrip("\r␍").strip(), SHOWN_OF_QUOTE).rstrip(".")
+    return f"pip could not build {built} (job.log:{error_line.number}): {words}."
 
 
 def requirement_account(cited: Citation, facts: Facts) -> str:
@@ -145,11 +145,11 @@ def compiler_account(cited: Citation, facts: Facts) -> str:
             if name not in HEADERS:
                 return ""
             places = [
-                each["cuda"] or each["line"]
+                finding["cuda"] or finding["line"]
                 for line_before in lines
-                if (each := _UNKNOWN_NAME.search(line_before.text[:MOST_OF_BUILD_LINE]))
-                and each["file"] == match["file"]
-                and name in each[0]
+                if (finding := _UNKNOWN_NAME.search(line_before.text[:MOST_OF_BUILD_LINE]))
+                and finding["file"] == match["file"]
+                and name in finding[0]
             ]
             listed = ", ".join(dict.fromkeys(places[:MOST_LINES_NAMED]))
             return (
@@ -287,8 +287,8 @@ def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
     sentence = f"job.log:{first.line}: {text.rstrip('.')}{place}"
     if handler_failed(diagnosis, facts):
         return f"Mend the error that came first ({sentence}); the cited one came while that was handled."
-    came = f"Another error came first ({sentence}), and the cited one while it was handled"
-    return f"{came}: mend the first, unless it was expected." if diagnosis.action is Action.FIX_AND_RESUBMIT else f"{came}."
+    account = f"Another error came first ({sentence}), and the cited one while it was handled"
+    return f"{account}: mend the first, unless it was expected." if diagnosis.action is Action.FIX_AND_RESUBMIT else f"{account}."
 
 
 def _same_thing(text: str, cited: Citation, facts: Facts) -> bool:

@@ -12,10 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.advice.amounts import lowered, oom_record, taken_at_start
-from assistant.diagnose.advice.memory_return import not_returned
+from assistant.diagnose.advice.amounts import lowered, not_returned, oom_record, smaller_command, taken_at_start
 from assistant.diagnose.advice.sentences import with_capital
-from assistant.diagnose.advice.size_options import smaller_command
 from assistant.diagnose.advice.stopped import first_exit, record_command, worker_exit
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from assistant.content.reasons import Advice, Reason
-from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing
-from assistant.diagnose.advice.asserted import ANY_CHECK, asserted
+from assistant.diagnose.advice.agreement import OF_SERVICES, action_of, agreeing, system_refusal
+from assistant.diagnose.advice.amounts import killed_again
+from assistant.diagnose.advice.assertions import ANY_CHECK, WITHOUT_WORDS, assertion_account, empty_assertion_account
 from assistant.diagnose.advice.builds import build_account
 from assistant.diagnose.advice.case_objects import (
     configuration_named,
@@ -30,26 +31,20 @@ from assistant.diagnose.advice.crashes import bare_crash, crash_account
 from assistant.diagnose.advice.decisive import error_before, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.diverged import diverged_early
-from assistant.diagnose.advice.drivers import driver_account, without_device
-from assistant.diagnose.advice.empty_assertions import WITHOUT_WORDS, empty_assertion_account
-from assistant.diagnose.advice.endpoints import general_account
+from assistant.diagnose.advice.drivers import driver_account, in_words_of_vendor, without_device
 from assistant.diagnose.advice.entry_words import (
     MESSAGE_LINES,
     EntryWords,
     by_origin,
     of_last_failure,
+    switched_off,
     switched_off_before_end,
     words_of_entries,
 )
-from assistant.diagnose.advice.families import account_of, last_step, names_of, next_step
-from assistant.diagnose.advice.first_mend import with_first_mend
-from assistant.diagnose.advice.good_ends import end_account, run_before
-from assistant.diagnose.advice.hidden_errors import hidden_account, hidden_error
-from assistant.diagnose.advice.instructions import PRINTED, instruction_in, says_already
-from assistant.diagnose.advice.item_accounts import with_items_first
-from assistant.diagnose.advice.languages import language_account
-from assistant.diagnose.advice.misnamed import misnamed
-from assistant.diagnose.advice.near_names import near_name
+from assistant.diagnose.advice.families import account_of, general_account, last_step, names_of, next_step
+from assistant.diagnose.advice.good_ends import end_account, run_before, with_items_first
+from assistant.diagnose.advice.hidden_errors import hidden_account, hidden_error, with_first_mend
+from assistant.diagnose.advice.near_names import misnamed, near_name
 from assistant.diagnose.advice.other_failures import (
     NAMED_THING,
     ended_later,
@@ -62,11 +57,11 @@ from assistant.diagnose.advice.other_failures import (
     script_fault,
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
-from assistant.diagnose.advice.path_state import NO_STATE, path_state
-from assistant.diagnose.advice.premises import system_refusal
+from assistant.diagnose.advice.path_state import NO_STATE, path_state, url_account
 from assistant.diagnose.advice.raising_place import LONG_WORDS, REPEATED, SHOWN_OF_MESSAGE, raising_place, with_message_line
 from assistant.diagnose.advice.runtime_failures import PANIC, runtime_account
-from assistant.diagnose.advice.sentences import joined
+from assistant.diagnose.advice.runtimes import language_account
+from assistant.diagnose.advice.sentences import PRINTED, instruction_in, joined, says_already
 from assistant.diagnose.advice.shown_beside import (
     CRASHES,
     came_again,
@@ -76,7 +71,6 @@ from assistant.diagnose.advice.shown_beside import (
     same_of_others,
     zero_size,
 )
-from assistant.diagnose.advice.size_options import killed_again
 from assistant.diagnose.advice.standing import (
     last_failure,
     last_words,
@@ -85,10 +79,7 @@ from assistant.diagnose.advice.standing import (
     waiting_account,
 )
 from assistant.diagnose.advice.stopped import ENTRY_FIRST, SAVED_NOTHING, learns, saved, standing, with_checkpoint
-from assistant.diagnose.advice.switched_off import switched_off
 from assistant.diagnose.advice.takers import handled_request
-from assistant.diagnose.advice.url_paths import url_account
-from assistant.diagnose.advice.vendors import in_words_of_vendor
 from assistant.diagnose.advice.workflows import command_error, workflow_account
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.facts import Facts
@@ -178,7 +169,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
     if about_path and (url := url_account(diagnosis.root_cause[0], facts)):
         words = EntryWords(url, wall=True, complete=True)
     if diagnosis.reason == "assertion_error" and (words is None or words.text.startswith(ANY_CHECK)):
-        checked = asserted(diagnosis.root_cause[0], facts) if diagnosis.root_cause else ""
+        checked = assertion_account(diagnosis.root_cause[0], facts) if diagnosis.root_cause else ""
         words = EntryWords(checked, wall=True, complete=True) if checked else words
     of_runtime = words is None or (bool(diagnosis.root_cause) and PANIC.search(diagnosis.root_cause[0].text) is not None)
     if of_runtime and diagnosis.root_cause and diagnosis.reason in _OF_RUNTIMES:
@@ -204,7 +195,9 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         deed = DEEDS[action]
     repeats = came_again(diagnosis.root_cause[0], facts) if diagnosis.reason in _OF_REQUESTS and diagnosis.root_cause else ""
     if repeats:
-        words = EntryWords(" ".join(filter(None, (repeats, words.text if words is not None else ""))), whole=True, complete=True)
+        words = EntryWords(
+            " ".join(filter(None, (repeats, words.text if words is not None else ""))), covers_run=True, complete=True
+        )
     if diagnosis.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     over = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
@@ -213,7 +206,7 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         unsaved
         if unsaved.startswith(SAVED_NOTHING)
         else ""
-        if over or (words is not None and words.whole)
+        if over or (words is not None and words.covers_run)
         else with_checkpoint(deed, facts, program)
     )
     decides = diagnosis.reason == "time_limit" and words is not None and (words.wall or words.complete)
@@ -348,9 +341,9 @@ def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understo
     message = " ".join(message_of(cited, facts)[:MESSAGE_LINES])
     if diagnosis.reason in _OF_MESSAGES and _IS_NAN.search(message) and _OF_TRAINING.search(message):
         sentences.append(save_before_nan(cited, facts))
-    asserted = "device-side assert" in cited.text
-    nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
-    if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
+    is_device_assert = "device-side assert" in cited.text
+    nan = first_nan(facts, cited.line) if is_device_assert or _OF_NUMBERS.search(cited.text) else None
+    if nan is not None and f"job.log:{nan[1]})" not in advice and (is_device_assert or diagnosis.reason in _OF_MESSAGES | _ASKS):
         sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
     line = without_gpu(facts, cited.line) if diagnosis.reason != "cuda_error" else None
     if line is not None and f"job.log:{line.number}" not in advice:
@@ -401,7 +394,7 @@ def _by_reason(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], pr
     for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_DRIVERS else ():
         account, wall = driver_account(cited, facts)
         if account:
-            return EntryWords(account, whole=not wall and not diagnosis.nodes, wall=wall)
+            return EntryWords(account, covers_run=not wall and not diagnosis.nodes, wall=wall)
     for cited in diagnosis.root_cause[:2]:
         crash, wall = crash_account(cited, facts)
         if not crash and (account := _of_command(diagnosis, facts, entries, program)):

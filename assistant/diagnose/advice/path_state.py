@@ -2,6 +2,9 @@
 
 Scripts print `id`, `mount`, `df` and `ls -l` at their start; where one of these lines is about the path, it decides who has to
 change what.
+
+A path that nobody wrote may come from a URL: `file://tmp/a` names a host `tmp` and the path `/a`, and not the file `/tmp/a`.
+Programs that take a file by URL (rendezvous of torch.distributed, MLflow, SQLAlchemy, Spark) drop the host without a word.
 """
 
 from __future__ import annotations
@@ -124,3 +127,31 @@ def path_state(cited: Citation, facts: Facts) -> PathState:
 
 def _under(path: str, mount: str) -> bool:
     return mount != "/" and (path == mount or path.startswith(f"{mount.rstrip('/')}/"))
+
+
+_TROUBLE = re.compile(r"Permission denied|No such file or directory|Read-only file system|[Uu]nable to open|[Cc]annot open")
+_PATH_OF_URL = re.compile(r"(?<![\w./:-])(/[\w.@+=~-]{1,120}(?:/[\w.@+=~-]{1,120}){0,20})")
+_URL = re.compile(
+    r"\b(?P<scheme>file|sqlite|duckdb)://(?P<host>[A-Za-z][\w.-]{0,60})(?P<path>/[\w.@+=~-]{1,120}(?:/[\w.@+=~-]{1,120}){0,20})"
+)
+"""A URL with a host where its writer meant the first folder."""
+_LOCAL = frozenset({"localhost"})
+MOST_AROUND, MOST_OF_URL_LINE = 60, 600
+
+
+def url_account(cited: Citation, facts: Facts) -> str:
+    """Return what to write in place of the URL that a refused path came from; empty where the path came from none."""
+    text = " ".join(message_of(cited, facts)[:4])
+    if cited.file != "job.log" or not _TROUBLE.search(text):
+        return ""
+    paths = {match[1].rstrip(".") for match in _PATH_OF_URL.finditer(text)}
+    for line in reversed(facts.between(max(1, cited.line - MOST_AROUND), cited.line + MOST_AROUND)):
+        for match in _URL.finditer(line.text[:MOST_OF_URL_LINE]):
+            if match["path"] in paths and match["host"] not in _LOCAL:
+                slashes = "///" if match["scheme"] == "file" else "////"
+                written, corrected = match[0], f"{match['scheme']}:{slashes}{match['host']}{match['path']}"
+                return (
+                    f"The path {match['path']} comes from {written} (job.log:{line.number}), which names a host {match['host']} "
+                    f"and not a folder: write {corrected}, in a folder that the account may write. No right has to be changed."
+                )
+    return ""

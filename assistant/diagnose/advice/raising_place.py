@@ -47,8 +47,8 @@ def with_message_line(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
     if cited is None or not BARE_EXCEPTION.fullmatch(facts.streams.body(cited.text).text.strip()):
         return diagnosis
-    raised = raised_at(cited, facts)
-    line = next(((number, text) for number, text in raised[1].more if text.strip()), None) if raised is not None else None
+    exception = raised_at(cited, facts)
+    line = next(((number, text) for number, text in exception[1].more if text.strip()), None) if exception is not None else None
     if line is None:
         return diagnosis
     words = cut(" ".join(line[1].split()), SHOWN_OF_MESSAGE)
@@ -92,14 +92,16 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     if _STOP_LEFT.search(origin.code):
         return f"It is a stop that somebody put there to look at something: take out `{origin.code}` at {_place_of(origin)}."
     values = ", ".join(f"{name} is {value}" for name, value in filled_fields(origin.code, message))
-    raised = raised_at(cited, facts)
-    own = [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
-    caller = own[-2] if len(own) > 1 else None
-    called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
+    exception = raised_at(cited, facts)
+    job_frames = (
+        [frame for frame in exception[1].frames if frame.line and not LIBRARY.search(frame.file)] if exception is not None else []
+    )
+    caller = job_frames[-2] if len(job_frames) > 1 else None
+    call = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
     source = code_of(caller, facts) if caller is not None else ""
     quoted = f": {message}" if message else ""
     sentence = f"The program's own check at {_place_of(origin)} refuses it{quoted}{f' ({values})' if values else ''}"
-    return f"{sentence}{called}{f', `{source}`' if source else ''}."
+    return f"{sentence}{call}{f', `{source}`' if source else ''}."
 
 
 def _asked_at(diagnosis: Diagnosis, facts: Facts, words: EntryWords | None) -> str:

@@ -218,9 +218,9 @@ def last_words_of_program(facts: Facts) -> str:
     place = native_place(Citation("job.log", last.number, last.text, ""), facts)
     at = f" {place.sentence}" if place is not None else ""
     count = sum(_key(line.text) == _key(last.text) for line in lines[:end])
-    often = f", {count} times" if count > 1 else ""
+    times = f", {count} times" if count > 1 else ""
     words = cut(facts.streams.body(last.text).text.strip(), MOST_SHOWN).rstrip(".")
-    return f"{OWN_WORDS[0]}: {words} (job.log:{last.number}{often}).{at}"
+    return f"{OWN_WORDS[0]}: {words} (job.log:{last.number}{times}).{at}"
 
 
 def handed_over_as(cited: Citation, path: str, facts: Facts) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.advice.blocks import block_of, work_before
 from assistant.diagnose.advice.families import account_of
-from assistant.diagnose.advice.instructions import instruction_in
+from assistant.diagnose.advice.sentences import instruction_in
 from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, record_command, saved
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
@@ -24,7 +24,7 @@ from assistant.records import Diagnosis, MetricPoint
 
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 SHOWN_OF_END = 120
-CLEANED_UP, OFTEN = 20, 5
+CLEANED_UP, FEWEST_REPETITIONS = 20, 5
 """Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
 _DIGITS = re.compile(r"\d+")
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
@@ -129,11 +129,11 @@ def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
                 f"{node}What it tells last (job.log:{failing.number}: {text}) came while an object was cleaned up, after what "
                 "ended it; that is not in the log: run it again with its output in one file."
             )
-        if (often := _most_told(facts)) is not None and often[1].number != failing.number:
-            words = facts.streams.body(often[1].text).text.strip()
-            more = facts.line(often[1].number + 1) if words.endswith(":") else None
+        if (repeated := _most_told(facts)) is not None and repeated[1].number != failing.number:
+            words = facts.streams.body(repeated[1].text).text.strip()
+            more = facts.line(repeated[1].number + 1) if words.endswith(":") else None
             words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
-            return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
+            return f"{node}What it tells most often ({repeated[0]} times, last in job.log:{repeated[1].number}) is: {words}."
         block = block_of(failing, facts)
         if (len(block.lines) > 1 or work_before(block) is not None) and (account := account_of(failing, facts)):
             return f"{node}{account}"
@@ -229,7 +229,7 @@ def _most_told(facts: Facts) -> tuple[int, Line] | None:
             words = _DIGITS.sub("0", facts.streams.body(line.text[:MOST_OF_LINE]).text)
             counts[words] = (counts.get(words, (0, line))[0] + 1, line)
     most = max(counts.values(), key=lambda count: count[0], default=None)
-    return most if most is not None and most[0] >= OFTEN else None
+    return most if most is not None and most[0] >= FEWEST_REPETITIONS else None
 
 
 def _exit_status(facts: Facts) -> Line | None:

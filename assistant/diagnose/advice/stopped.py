@@ -392,10 +392,10 @@ def last_count(facts: Facts, before: int) -> str:
         if match is not None and len(text) > len(match[1]) - (match.start() == 0):
             forms.setdefault(_DIGITS.sub("0", text), []).append((int(match[1]), line, text))
     rising = [
-        each[-1]
-        for form, each in forms.items()
-        if (len(each) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(each)))
-        or (_COUNTS.search(form) and not _WHOLE.search(form) and each[-1][0] > 0)
+        counts[-1]
+        for form, counts in forms.items()
+        if (len(counts) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(counts)))
+        or (_COUNTS.search(form) and not _WHOLE.search(form) and counts[-1][0] > 0)
     ]
     count = max(rising, key=lambda entry: entry[1].number, default=None)
     return f"job.log:{count[1].number}: {cut(count[2], MOST_OF_COUNT)}" if count is not None else ""

@@ -48,8 +48,8 @@ def taker_slots(cited: Citation, origin: Origin, facts: Facts, slots_before: Map
         "taker": f"{taker.file}:{taker.line}" + (f", `{source}`" if source else ""),
         "taker_library": package_of(taker.file),
     }
-    own = max((at for at, frame in enumerate(frames) if f"{frame.file}:{frame.line}" == origin.place), default=len(frames))
-    is_deep = frames.index(taker) - own >= DEEP
+    origin_at = max((at for at, frame in enumerate(frames) if f"{frame.file}:{frame.line}" == origin.place), default=len(frames))
+    is_deep = frames.index(taker) - origin_at >= DEEP
     if is_deep and not any(slots_before.get(name) for name in ("subject", "handed", "first_argument")):
         slots["place"] = f"{slots_before['place']}, which ends inside {slots['taker_library']} ({taker.file}:{taker.line})"
     sources = [source_of(frame, facts) for frame in frames]
@@ -57,7 +57,7 @@ def taker_slots(cited: Citation, origin: Origin, facts: Facts, slots_before: Map
     names = [match[1] for text in sources for match in _READS.finditer(text)]
     if loader:
         slots["loading"] = loader
-        value = next((each for name in names if (each := named_setting(facts, name, cited.line)) is not None), None)
+        value = next((setting for name in names if (setting := named_setting(facts, name, cited.line)) is not None), None)
         if value is not None and "/" in value.value:
             slots["loaded_from"] = f"{value.name} {value.value} (job.log:{value.line})"
     return slots

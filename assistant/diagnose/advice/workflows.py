@@ -95,12 +95,12 @@ def workflow_account(cited: Citation, facts: Facts) -> str:
 def _not_made(of_rule: str, at: str, cited: Citation, rule: FailedRule, facts: Facts) -> str:
     files = _listed(_paths(re.findall(r"`([^`]{1,200})`", cited.text)[:1] or _below(cited, facts)))
     removed = _removed(cited, facts)
-    printed = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
+    output_line = next((line.strip() for line in rule.sections.get("command output", []) if _WROTE.search(line)), "")
     wrote = (
         f" It did make {_listed(removed)}."
         if removed
-        else f" What it printed: {cut(printed, SHOWN_OF_COMMAND)}."
-        if printed
+        else f" What it printed: {cut(output_line, SHOWN_OF_COMMAND)}."
+        if output_line
         else ""
     )
     if "expected by process" in cited.text:
@@ -167,8 +167,8 @@ def _failed(of_rule: str, cited: Citation, rule: FailedRule, facts: Facts) -> st
             f"profile puts it (--output, -o). Read that first; sacct -j {jobs[0]} shows how it ended. Mend what it says, and run "
             f"it again with --rerun-incomplete.{means}"
         )
-    if printed := _printed_before(cited, facts):
-        number, words = printed
+    if output_line := _printed_before(cited, facts):
+        number, words = output_line
         return (
             f"The command of {of_rule} failed{status}, right behind what its tools printed: "
             f"{cut(words, SHOWN_OF_ERROR).rstrip('.')} (job.log:{number}). Mend that first; a `log:` of the rule keeps "
@@ -220,8 +220,8 @@ def _printed_before(cited: Citation, facts: Facts) -> tuple[int, str] | None:
     """Return the first line that tells of a failure among those that tools printed right before a rule's end; None without one."""
     lines = facts.between(max(1, cited.line - LINES_ABOVE), cited.line - 1)
     start = max((at for at, line in enumerate(lines) if _RULE_BEGINS.match(line.text[:MOST_OF_LINE])), default=-1)
-    telling = (line for line in lines[start + 1 :] if _TELLS.search(line.text[:MOST_OF_LINE]))
-    return next(((line.number, line.text.strip()) for line in telling if "Error in rule" not in line.text), None)
+    error_lines = (line for line in lines[start + 1 :] if _TELLS.search(line.text[:MOST_OF_LINE]))
+    return next(((line.number, line.text.strip()) for line in error_lines if "Error in rule" not in line.text), None)
 
 
 def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) -> str:
@@ -245,12 +245,12 @@ def _failed_process(of_rule: str, cited: Citation, rule: FailedRule, code: str) 
         )
     status = f" with exit status {code}" if code not in ("", "1") else ""
     means = f" {EXIT_CODES[code]}." if code in EXIT_CODES else ""
-    if printed := next((line.strip() for line in reversed(rule.sections.get("command error", [])) if line.strip()), ""):
+    if output := next((line.strip() for line in reversed(rule.sections.get("command error", [])) if line.strip()), ""):
         command = next((line.strip() for line in rule.sections.get("command executed", []) if _STARTS.match(line)), "")
         ran = f" (`{cut(command, SHOWN_OF_COMMAND)}`)" if command else ""
         return (
             f"The command of {process}{ran} failed{status}, and told of no error: the last that it printed is "
-            f"`{cut(printed, SHOWN_OF_COMMAND)}`.{means}{_PROCESSORS if code == '132' else ''} Run .command.run{files} by hand on "
+            f"`{cut(output, SHOWN_OF_COMMAND)}`.{means}{_PROCESSORS if code == '132' else ''} Run .command.run{files} by hand on "
             "such a node, and go on with -resume when it is mended."
         )
     return f"The command of {process} failed{status}: read .command.err{files}, and run .command.run there.{means}"

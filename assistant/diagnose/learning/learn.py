@@ -17,7 +17,6 @@ from typing import NamedTuple
 from assistant.content.reading import filters
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.case import Case
-from assistant.diagnose.evidence_text import evidence_text
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learning.opinions import LEAST_SIMILARITY, catch_up
@@ -28,7 +27,7 @@ from assistant.errors import ContentError, InputError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.ports import Embedder
 from assistant.records import Action, Citation, LearnedRule, RuleKind, RuleState
-from assistant.redact import head_of, redact
+from assistant.redact import head_of, line_texts, redact
 from assistant.rules.learned import entry_of
 from assistant.rules.matching import Patterns, protected_lines
 from assistant.store import Memory, Store
@@ -86,7 +85,7 @@ class Proof:
             facts: Of the case that it was made from, where they are there.
         """
         if not words.specific:
-            return f"too few telling words: {', '.join(words.telling) or 'none'}"
+            return f"too few telling words: {', '.join(words.distinctive) or 'none'}"
         if len(rule.pattern) > LONGEST_PATTERN:
             return f"the pattern has {len(rule.pattern)} characters"
         try:
@@ -440,3 +439,44 @@ def _toml(value: object) -> str:
         return f"'{text}'"
     escaped = "".join(sign if sign.isprintable() and sign not in '"\\' else f"\\u{ord(sign):04x}" for sign in text)
     return f'"{escaped}"'
+
+
+LINES_AROUND = 8
+"""Lines kept before and after each cited one."""
+MOST_OF_EVIDENCE = 20_000
+EVIDENCE_WIDTH = 1000
+"""Characters kept of one line."""
+
+
+def evidence_text(facts: Facts | None, cited: Sequence[Citation]) -> str:
+    """Return the cited lines with their surroundings, one section for each file that a line of it is cited of.
+
+    Args:
+        facts: Of the case; where they are missing only the cited lines are left.
+        cited: In order of weight.
+    """
+    cited_lines: dict[str, dict[int, str]] = {}
+    for citation in cited:
+        cited_lines.setdefault(citation.file, {})[citation.line] = citation.text
+    parts: list[str] = []
+    for file, lines in cited_lines.items():
+        every = _lines(facts, file) if facts is not None else {}
+        around = {n: every[n] for line in lines for n in range(line - LINES_AROUND, line + LINES_AROUND + 1) if n in every}
+        excerpt = line_texts(sorted({**around, **lines}), {**every, **lines}.get)
+        parts += [f"# {file}", *map(_inside, excerpt.values())]
+    return head_of("\n".join(parts), MOST_OF_EVIDENCE)
+
+
+def _inside(line: str) -> str:
+    """Return a line as it may stand in a section: none may pass for the head of another one."""
+    return f"{' ' if line.startswith('# ') else ''}{head_of(line, EVIDENCE_WIDTH)}"
+
+
+def _lines(facts: Facts, file: str) -> Mapping[int, str]:
+    if file == "job.log":
+        return {number: line.text for number, line in facts.by_number.items()}
+    if file == "dmesg.log":
+        return {line.number: line.text for line in facts.kernel}
+    if file == "slurmctld.log":
+        return {line.number: line.text for line in facts.scheduler}
+    return {}

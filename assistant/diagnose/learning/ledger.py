@@ -91,7 +91,7 @@ def _repeats(sightings: Iterable[Sighting], nodes: Collection[str], now: datetim
         reason_list = ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in reasons.most_common())
         incidents = tuple(sighting.incident for sighting in score.blamed)
         times = f"{len(incidents)} incidents" if len(incidents) > 1 else "an incident"
-        worse = sum(1 for each in every if each.score > score.score)
+        worse = sum(1 for entry in every if entry.score > score.score)
         record = f"{worse} nodes have a worse record" if worse else "no node has a worse record"
         last = _ago(now - score.blamed[-1].at)
         text = f"{score.node} was to blame in {times} of the last {WINDOW.days} days ({reason_list}), last {last} ago; {record}"

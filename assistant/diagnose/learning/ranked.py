@@ -26,12 +26,11 @@ from assistant.diagnose.knowledge import Curves, Knowledge, calibrated, curves, 
 from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.verdict import diagnose
-from assistant.diagnose.weighing.errno_texts import Errno, errno_of, reason_by_errno
-from assistant.diagnose.weighing.fallbacks import states_own_fallback
 from assistant.diagnose.weighing.findings import SYMPTOMS
 from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.diagnose.weighing.rivals import RANKED, rival_of_rules
 from assistant.diagnose.weighing.weighing import KERNEL_EARLY
+from assistant.diagnose.weighing.wording import Errno, errno_of, reason_by_errno, states_own_fallback
 from assistant.display import shorten
 from assistant.errors import ContentError
 from assistant.llm import embedded

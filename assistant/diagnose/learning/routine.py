@@ -99,7 +99,7 @@ def learn_routine(
         rule = admitted(rule, mine, ground) if rule is not None else None
         if (rule is None or not rule.state.counts) and writer is not None and requests < MOST_ASKED:
             requests += 1
-            other_lines = [each.examples[0] for each in templates if each is not template and each.examples]
+            other_lines = [sibling.examples[0] for sibling in templates if sibling is not template and sibling.examples]
             better = _written_rule(writer, template, task, at, {*used_ids, *covers}, mine, other_lines)
             better = admitted(better, mine, ground) if better is not None else None
             rule = better if better is not None and better.state.counts else rule

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.diagnose.readers.end_records import (
+    LINES_BEHIND,
     EndRecord,
     RecordState,
     last_of,
@@ -27,8 +28,6 @@ APART = 120
 """Lines between two of one form from which on they are of two records."""
 NEARLY = 0.97
 """Share of a limit of memory that counts as reached: the usage is sampled."""
-LINES_BEHIND = 60
-"""Lines behind a record, other than the output that a report announces, with which it may still be the last word on its job."""
 _WALL = r"(?P<{name}>\d{{1,5}}:\d\d:\d\d(?::\d\d)?|\d{{1,9}}\b)"
 _LIMIT, _USED = _WALL.format(name="time_limit"), _WALL.format(name="time_used")
 _WHEN = r"\w{3} \w{3} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?: "
@@ -223,7 +222,7 @@ class _Block:
     lines: list[Line] = field(default_factory=list)
     texts: set[int] = field(default_factory=set)
     fields: dict[str, str] = field(default_factory=dict)
-    telling: dict[str, Line] = field(default_factory=dict)
+    field_lines: dict[str, Line] = field(default_factory=dict)
     """By field the line that gives it."""
     is_bad: bool = False
 
@@ -246,7 +245,7 @@ def of_batch_systems(lines: Sequence[Line], total: int) -> EndRecord | None:
         total: Number of its last line.
     """
     blocks = [block for block in _blocks(lines) if block.has_end]
-    records = [record for block in blocks if (record := _judged(block)) is not None]
+    records = [record for block in blocks if (record := _record_of(block)) is not None]
     record = last_of(records)
     if record is None:
         return None
@@ -286,26 +285,26 @@ def _take(block: _Block, line: Line, match: re.Match[str], kind: str) -> None:
     for name, value in match.groupdict().items():
         if value:
             block.fields[name.rstrip("2")] = value.strip()
-            block.telling[name.rstrip("2")] = line
+            block.field_lines[name.rstrip("2")] = line
     if kind == "cancelled":
-        block.fields["reason"], block.telling["reason"] = "cancelled", line
+        block.fields["reason"], block.field_lines["reason"] = "cancelled", line
     if (kind in ("bad", "detail", "cancelled") or match.groupdict().get("aborted")) and not match.groupdict().get("well"):
         block.is_bad = True
-        block.telling.setdefault("bad", line)
+        block.field_lines.setdefault("bad", line)
 
 
-def _judged(block: _Block) -> EndRecord | None:
+def _record_of(block: _Block) -> EndRecord | None:
     fields = block.fields
     code = int(fields["code"]) if "code" in fields else None
     number = int(fields["number"]) if "number" in fields else _SIGNALS.get(fields.get("signal", fields.get("why", "")))
-    reason, telling = _limit_of(block, code)
+    reason, cited = _limit_of(block, code)
     well = ("well" in fields or code == 0) and not reason and not code and int(fields.get("failed", 0)) == 0
     if well and not block.is_bad:
-        line = block.telling.get("code") or block.telling["well"]
-        line = block.telling.get("well", line) if block.system == "lsf" else line
+        line = block.field_lines.get("code") or block.field_lines["well"]
+        line = block.field_lines.get("well", line) if block.system == "lsf" else line
         return EndRecord(block.system, RecordState.WELL, "no_failure", (line,), code=code, texts=frozenset(block.texts))
     if "held" in fields:
-        line = block.telling["held"]
+        line = block.field_lines["held"]
         by_person = fields["held"] == "H" or fields["held"].startswith("Suspended by")
         return EndRecord(
             block.system, RecordState.ON_HOLD, "cancelled" if by_person else "preempted", (line,), fields.get("comment", ""),
@@ -313,8 +312,8 @@ def _judged(block: _Block) -> EndRecord | None:
         )  # fmt: skip
     if not reason:
         reason = reason_of_end(code, number)
-        telling = [block.telling[name] for name in ("code", "number", "signal", "failed", "bad") if name in block.telling]
-    if not telling:
+        cited = [block.field_lines[name] for name in ("code", "number", "signal", "failed", "bad") if name in block.field_lines]
+    if not cited:
         return None
     is_memory = reason == "out_of_memory_error"
     is_time = reason == "time_limit"
@@ -325,7 +324,7 @@ def _judged(block: _Block) -> EndRecord | None:
     if reason == "node_failure" and (lost := _HOST_LOST.search(fields.get("why", ""))):
         fields["host"] = lost["host"] or lost["host2"]
     return EndRecord(
-        block.system, RecordState.BAD, reason, tuple(dict.fromkeys(telling))[:4], fields.get("why", ""), fields.get("host", ""),
+        block.system, RecordState.BAD, reason, tuple(dict.fromkeys(cited))[:4], fields.get("why", ""), fields.get("host", ""),
         code=code, signal=number or signal_of_code(code), limit=limit if is_memory or is_time else "",
         used=used if is_memory or is_time else "", job=fields.get("job", ""), texts=frozenset(block.texts),
     )  # fmt: skip
@@ -333,7 +332,7 @@ def _judged(block: _Block) -> EndRecord | None:
 
 def _limit_of(block: _Block, code: int | None) -> tuple[str, list[Line]]:
     """Return the reason that a record names or shows, with the lines that show it; empty where only an exit code is left."""
-    fields, lines = block.fields, block.telling
+    fields, lines = block.fields, block.field_lines
     for name, table in (("reason", {"cancelled": "cancelled"}), ("term", _TERMS), ("type", _FLUX_TYPES)):
         if (reason := table.get(fields.get(name, ""))) is not None:
             return reason, [lines[name], *([lines["code"]] if "code" in lines else [])]

@@ -134,7 +134,7 @@ def pattern_of(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> str:
 class Words(NamedTuple):
     """What words of a line a pattern keeps."""
 
-    telling: tuple[str, ...]
+    distinctive: tuple[str, ...]
     """Those that are not plain, each once, in order."""
     words: int
     """How many there are in all."""
@@ -142,9 +142,11 @@ class Words(NamedTuple):
     @property
     def specific(self) -> bool:
         """Whether they are enough to know a failure by: three telling ones, two long ones, or a long one in a whole phrase."""
-        letters = sum(map(len, self.telling))
+        letters = sum(map(len, self.distinctive))
         return (
-            len(self.telling) >= 3 or (len(self.telling) == 2 and letters >= 16) or (self.words >= WORDS_OF_PHRASE and letters >= 6)
+            len(self.distinctive) >= 3
+            or (len(self.distinctive) == 2 and letters >= 16)
+            or (self.words >= WORDS_OF_PHRASE and letters >= 6)
         )
 
 

@@ -132,9 +132,9 @@ def _decisive(jobs: Sequence[_Job], events: Sequence[_Event]) -> _Job | None:
     last_of_node = {job.graph_node: job.cluster for job in sorted(jobs, key=lambda job: job.cluster) if job.graph_node}
     jobs = [job for job in jobs if job.lines and last_of_node.get(job.graph_node, job.cluster) == job.cluster]
     later = [job for job in jobs if job.lines[0].number > since and not job.by_user]
-    counted = [job for job in jobs if job.cluster == newest or job.graph_node or job in later]
-    counted = counted or list(jobs)
-    by_line = sorted(counted, key=lambda job: job.lines[0].number)
+    current_jobs = [job for job in jobs if job.cluster == newest or job.graph_node or job in later]
+    current_jobs = current_jobs or list(jobs)
+    by_line = sorted(current_jobs, key=lambda job: job.lines[0].number)
     for states in ((RecordState.BAD, RecordState.ON_HOLD, RecordState.WAITING), (RecordState.RUNNING,), (RecordState.WELL,)):
         if matching := [job for job in by_line if job.state in states]:
             return matching[-1]
@@ -180,33 +180,33 @@ def _read_memory(event: _Event, job: _Job) -> None:
             job.used_mb, job.asked_mb = max(job.used_mb, int(match["used"])), int(match["asked"])
 
 
-def _set(job: _Job, state: RecordState, reason: str, event: _Event, telling: Line, *, words: str = "") -> None:
-    lines = (telling, event.head) if telling is not event.head else (event.head,)
+def _set(job: _Job, state: RecordState, reason: str, event: _Event, cited: Line, *, words: str = "") -> None:
+    lines = (cited, event.head) if cited is not event.head else (event.head,)
     # the same said again and again is told by its first line, too
-    same = [line for line in job.lines if job.reason == reason and line.number not in {each.number for each in lines}]
+    same = [line for line in job.lines if job.reason == reason and line.number not in {entry.number for entry in lines}]
     job.state, job.reason, job.lines, job.words = state, reason, (*lines[:1], *same[:4], *lines[1:])[:6], words
     job.by_user = False
 
 
 def _end(event: _Event, job: _Job, body: Line) -> None:
     normal, abnormal = _NORMAL.search(event.text), _ABNORMAL.search(event.text)
-    telling = next((line for line in event.body if _NORMAL.search(line.text) or _ABNORMAL.search(line.text)), body)
+    cited = next((line for line in event.body if _NORMAL.search(line.text) or _ABNORMAL.search(line.text)), body)
     job.code = int(normal[1]) if normal is not None else None
     job.number = int(abnormal[1]) if abnormal is not None else None
     if normal is not None and job.code == 0:
-        _set(job, RecordState.WELL, "no_failure", event, telling)
+        _set(job, RecordState.WELL, "no_failure", event, cited)
         return
     reason = reason_of_end(job.code, job.number)
     if reason == "killed" and job.asked_mb and job.used_mb >= job.asked_mb:
         reason, job.limit = "out_of_memory_error", f"{job.asked_mb} MB"
-    _set(job, RecordState.BAD, reason, event, telling, words=telling.text.strip())
+    _set(job, RecordState.BAD, reason, event, cited, words=cited.text.strip())
 
 
 def _lose_contact(event: _Event, job: _Job) -> None:
     job.host = _host(event) or job.host
     is_lost = event.event == "024"
-    telling = next((line for line in event.body if "reconnect to" in line.text), event.head)
-    _set(job, RecordState.WAITING, "node_failure", event, telling, words=event.text.split(" ", 4)[-1])
+    cited = next((line for line in event.body if "reconnect to" in line.text), event.head)
+    _set(job, RecordState.WAITING, "node_failure", event, cited, words=event.text.split(" ", 4)[-1])
     job.lines = (event.head, *(line for line in job.lines if line is not event.head)) if is_lost else job.lines
 
 
@@ -287,13 +287,13 @@ def of_attributes(lines: Sequence[Line]) -> EndRecord | None:
     state, line = _AD_STATES[values["JobStatus"]], by_name["JobStatus"][1]
     code = whole_number(values.get("ExitCode", ""))
     number = whole_number(values.get("ExitSignal", "")) if values.get("ExitBySignal") == "true" else None
-    reason, words, telling = "no_failure", "", line
+    reason, words, cited = "no_failure", "", line
     if state is RecordState.WELL and (code or number):
         state, reason = RecordState.BAD, reason_of_end(code, number)
-        telling = by_name["ExitCode" if code else "ExitSignal"][1]
+        cited = by_name["ExitCode" if code else "ExitSignal"][1]
     elif values["JobStatus"] in ("3", "5"):
         name = "HoldReason" if values["JobStatus"] == "5" else "RemoveReason"
-        words, telling = by_name.get(name, ("", line))
+        words, cited = by_name.get(name, ("", line))
         hold_code = whole_number(values.get("HoldReasonCode", "")) if name == "HoldReason" else None
         reason = _stated(words, hold_code or 0) or ("cancelled" if name == "RemoveReason" else "unknown")
     elif values["JobStatus"] == "7":
@@ -305,7 +305,7 @@ def of_attributes(lines: Sequence[Line]) -> EndRecord | None:
     )
     job = f"{values['ClusterId']}.{values.get('ProcId', '0')}"
     return EndRecord(
-        "condor", state, reason, tuple(dict.fromkeys((telling, line))), words, code=code, signal=number, limit=limit, job=job,
+        "condor", state, reason, tuple(dict.fromkeys((cited, line))), words, code=code, signal=number, limit=limit, job=job,
         texts=frozenset(texts),
     )  # fmt: skip
 
@@ -323,12 +323,12 @@ _REMOVED = re.compile(r"Received SIGUSR1|DAG was removed|[Aa]borting DAG .{0,40}
 
 def of_graph_log(lines: Sequence[Line]) -> EndRecord | None:
     """Return how a graph of jobs ended by the log of DAGMan (`NAME.dag.dagman.out`); None where the lines are no such log."""
-    own = [line for line in lines if _GRAPH_LINE.match(line.text)]
-    if not any(_GRAPH_ENDS.search(line.text) or _GRAPH_STARTS.search(line.text) for line in own):
+    graph_lines = [line for line in lines if _GRAPH_LINE.match(line.text)]
+    if not any(_GRAPH_ENDS.search(line.text) or _GRAPH_STARTS.search(line.text) for line in graph_lines):
         return None
     failed: dict[str, Line] = {}
-    end, removed, rescue, start = None, None, "", own[0]
-    for line in own:
+    end, removed, rescue, start = None, None, "", graph_lines[0]
+    for line in graph_lines:
         if _GRAPH_STARTS.search(line.text):
             failed, end, removed, rescue, start = {}, None, None, "", line
         elif match := _NODE_FAILED.search(line.text):
@@ -341,15 +341,15 @@ def of_graph_log(lines: Sequence[Line]) -> EndRecord | None:
             removed = line
         elif _GRAPH_ENDS.search(line.text):
             end = line
-    texts = frozenset(line.number for line in own)
+    texts = frozenset(line.number for line in graph_lines)
     if end is None:
-        return EndRecord("dagman", RecordState.RUNNING, "no_failure", (own[-1] if not failed else start,), texts=texts)
+        return EndRecord("dagman", RecordState.RUNNING, "no_failure", (graph_lines[-1] if not failed else start,), texts=texts)
     match = _GRAPH_ENDS.search(end.text)
     code = int(match[1]) if match is not None else 0
     if code == 0:
         return EndRecord("dagman", RecordState.WELL, "no_failure", (end,), code=0, texts=texts)
     reason = "cancelled" if removed is not None and not failed else "called_process_error"
-    telling = (*list(failed.values())[:3], *((removed,) if removed is not None else ()), end)
+    cited = (*list(failed.values())[:3], *((removed,) if removed is not None else ()), end)
     return EndRecord(
-        "dagman", RecordState.BAD, reason, telling, code=code, part=", ".join(list(failed)[:3]), rescue=rescue, texts=texts
+        "dagman", RecordState.BAD, reason, cited, code=code, part=", ".join(list(failed)[:3]), rescue=rescue, texts=texts
     )

@@ -19,6 +19,8 @@ UNIX_MOST_CODE = 128
 """A shell returns this and the number of the signal of a program that a signal ended."""
 PBS_SIGNALLED = 256
 """PBS records this and the number of the signal."""
+LINES_BEHIND = 60
+"""Lines behind the last of a record, other than the output that a report announces, with which it may still be the last word."""
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _ERRNO = re.compile(r"errno[ :=]{1,3}(?P<errno>\d{1,3})")
 _NO_ROOM = re.compile(r"No space left|[Qq]uota exceeded|Exec format error|Read-only file system")

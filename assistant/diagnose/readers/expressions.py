@@ -248,7 +248,7 @@ def text_operand(text: str, source: str) -> str:
     match = _OPERATION.search(text)
     if match is None or (match["left"] == "str") == (match["right"] == "str"):
         return ""
-    places = [each.start() for each in re.finditer(rf"(?<![*/]){re.escape(match['sign'])}(?![*/=])", source)]
+    places = [sign.start() for sign in re.finditer(rf"(?<![*/]){re.escape(match['sign'])}(?![*/=])", source)]
     if len(places) != 1:
         return ""
     if match["left"] == "str":
@@ -281,7 +281,7 @@ def operands_of(text: str, code: str, subject: str, line: int, facts: Facts) -> 
         printed = (setting(facts, _number_pattern(name), line) for name in _NAMES.findall(divisor)[:MOST_NAMES])
         slots["divisor_printed"] = ", ".join(str(value) for value in printed if value is not None)
     if "AssertionError" in text:
-        slots |= _asserted(code)
+        slots |= _assertion_values(code)
     return {name: value for name, value in slots.items() if value}
 
 
@@ -323,7 +323,7 @@ def _divisor(source: str) -> str:
     return divisors.pop() if len(divisors) == 1 else ""
 
 
-def _asserted(source: str) -> dict[str, str]:
+def _assertion_values(source: str) -> dict[str, str]:
     """Return the condition of an assertion, and what its sides are where it compares two; none for any other line."""
     check = next((node for node in nodes_of(source) if isinstance(node, ast.Assert)), None)
     if check is None or isinstance(check.test, ast.Tuple):

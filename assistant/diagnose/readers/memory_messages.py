@@ -120,7 +120,7 @@ class MemoryMessage:
     """By the framework's allocator to tensors."""
     unused: float = 0
     """Reserved by the allocator, and not allocated."""
-    own: float = 0
+    process_use: float = 0
     """Of this process, libraries and context included."""
     pools: float = 0
     """Of what is allocated, in private pools of CUDA graphs."""
@@ -137,14 +137,14 @@ class MemoryMessage:
     @property
     def foreign(self) -> float:
         """Bytes of the GPU that are neither free nor this process's; 0 where the message does not tell."""
-        if self.foreign_processes and self.own:
+        if self.foreign_processes and self.process_use:
             return sum(size for _, size in self.foreign_processes)
         if self.foreign_processes and len(self.foreign_processes) > 1:
             return sum(size for _, size in self.foreign_processes)
         if not self.total:
             return 0.0
-        if self.own:
-            return max(0.0, self.total - self.free - self.own)
+        if self.process_use:
+            return max(0.0, self.total - self.free - self.process_use)
         reserved = self.allocated + self.unused
         return max(0.0, self.total - self.free - reserved) if reserved else 0.0
 
@@ -174,9 +174,9 @@ def _of_kernel(text: str) -> MemoryMessage | None:
         form = "cgroup" if match["group"].startswith("Memory") else "kernel"
         return MemoryMessage(MemoryPlace.HOST, form, resident=resident, limit=limit, pid=int(match["pid"]))
     if usage:
-        return MemoryMessage(MemoryPlace.HOST, "cgroup", limit=limit, own=int(usage[1]) * 1024.0)
+        return MemoryMessage(MemoryPlace.HOST, "cgroup", limit=limit, process_use=int(usage[1]) * 1024.0)
     if over := _SLURM_OVER.search(text):
-        return MemoryMessage(MemoryPlace.HOST, "cgroup", own=int(over[1]) * 1024.0, limit=int(over[2]) * 1024.0)
+        return MemoryMessage(MemoryPlace.HOST, "cgroup", process_use=int(over[1]) * 1024.0, limit=int(over[2]) * 1024.0)
     if _GROUP_KILL.search(text):
         return MemoryMessage(MemoryPlace.HOST, "cgroup")
     if match := _LOADER.search(text):
@@ -218,21 +218,22 @@ def _of_torch(text: str) -> MemoryMessage | None:
         return MemoryMessage(MemoryPlace.GPU, "nccl")
     account, gpu = TOTAL.search(text), GPU.search(text)
     sizes = [group for group in account.groups() if group is not None] if account else []
-    allocated, unused, own = _size(ALLOCATED, text), _size(UNUSED, text), _size(OWN_USE, text)
+    allocated, unused, process_use = _size(ALLOCATED, text), _size(UNUSED, text), _size(OWN_USE, text)
     reserved = _size(RESERVED, text)
     unused = unused or _size(_CACHED, text)  # up to 1.3: what the cache holds beyond what is allocated
     total_bytes = size_bytes(*sizes[:2]) if sizes else 0.0
     foreign_processes = tuple((int(pid), size_bytes(number, unit)) for pid, number, unit in OTHER_PROCESS.findall(text))
     if (
-        not own
+        not process_use
         and len(foreign_processes) == 1
         and abs(foreign_processes[0][1] - allocated - unused) < max(2 * 1024**3, 0.1 * foreign_processes[0][1])
     ):
-        own, foreign_processes = foreign_processes[0][1], ()  # in a container no process is called "this"
+        process_use, foreign_processes = foreign_processes[0][1], ()  # in a container no process is called "this"
     return MemoryMessage(
         MemoryPlace.GPU, "torch", gpu=int(gpu[1]) if gpu else None, requested=_size(REQUEST, text), total=total_bytes,
         free=size_bytes(*sizes[2:4]) if sizes else 0.0, allocated=allocated, unused=unused or max(0.0, reserved - allocated),
-        own=own if own <= 2 * total_bytes or not total_bytes else 0.0,  # below zero, printed without its sign (WSL)
+        # below zero, printed without its sign (WSL)
+        process_use=process_use if process_use <= 2 * total_bytes or not total_bytes else 0.0,
         pools=_size(_POOLS, text), allowed=_size(ALLOWED, text), foreign_processes=foreign_processes,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from assistant.records import Citation
 
 LINES_AROUND, MOST_OF_LINE = 4, 600
 _ENDS = r"c|cc|cpp|cxx|cu|cuh|h|hpp|f|f90|F90|f95|F|for|fpp|m|R|r|jl|pl|pm|rs|go|nf|groovy|lua|sh|js|ts"
-_OWN = (
+_CODE_FOLDER = (
     r"/(?:home|[Uu]sers?|u|work|scratch|data|lustre|gpfs|global|projects?|storage|mnt|media|cluster|nfs|ceph)\d{0,3}"
     r"/(?:[\w.@+~-]{1,80}/){1,12}"
 )
@@ -29,10 +29,10 @@ _FORMS = (
     re.compile(rf"\bin file [\"']?(?P<file>\S{{1,300}}?\.(?:{_ENDS}))[\"']?,? (?:at |on )?line (?P<line>\d{{1,7}})"),
     re.compile(r"^Error in (?:==> )?(?P<file>[\w./>-]{1,200}) \(line (?P<line>\d{1,7})\)"),
     re.compile(
-        rf"(?<![\w/.-])(?P<file>{_OWN}[\w.+-]{{1,80}}\.(?:{_ENDS}))[:(](?P<line>\d{{1,7}})\)?"
+        rf"(?<![\w/.-])(?P<file>{_CODE_FOLDER}[\w.+-]{{1,80}}\.(?:{_ENDS}))[:(](?P<line>\d{{1,7}})\)?"
         r"(?:: (?P<function>[A-Za-z_][\w:<>~ ,*&]{0,160}?\([^()]{0,160}\))?|[,:) ]|$)"
     ),
-    re.compile(rf"(?P<file>{_OWN}[\w.+-]{{1,80}}\.(?:{_ENDS}))[ ,]+(?:line )?(?P<line>\d{{1,7}})\s*$"),
+    re.compile(rf"(?P<file>{_CODE_FOLDER}[\w.+-]{{1,80}}\.(?:{_ENDS}))[ ,]+(?:line )?(?P<line>\d{{1,7}})\s*$"),
 )
 """Of the runtimes of NVIDIA and GNU Fortran, Perl, many programs, MATLAB, C's assert and macros around calls of CUDA."""
 _FIELDS = (

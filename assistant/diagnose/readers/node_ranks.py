@@ -60,13 +60,13 @@ class NodeRanks:
         if not self.may_name(text):
             return
         claims = {(match["name"].lower().replace(" ", "_"), int(match[2])) for match in _NODE_RANK.finditer(text)}
-        own = host or (match[1] if (match := _ON_HOST.search(text)) is not None else None)
-        if own is None or len({number for _, number in claims}) != 1:
+        speaker = host or (match[1] if (match := _ON_HOST.search(text)) is not None else None)
+        if speaker is None or len({number for _, number in claims}) != 1:
             return
         for name, number in claims:
-            self._hosts[number].add(own)
+            self._hosts[number].add(speaker)
             if name == GIVEN_BY_RENDEZVOUS:
-                self._launcher_hosts[number].add(own)
+                self._launcher_hosts[number].add(speaker)
 
     def add_end(self, task: int, host: str) -> None:
         """Note a task whose end srun reported."""

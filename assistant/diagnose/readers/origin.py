@@ -108,7 +108,11 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     own = _own(numbered) or _own(_chained_frames(cited, facts))
     frame = own or numbered[-1]
     code, (_, part) = code_of(frame, facts), _source(frame, facts)
-    packages = [package_of(each.file) for each in frames if each is frames[-1] or each.function not in FORWARDS]
+    packages = [
+        package_of(package_frame.file)
+        for package_frame in frames
+        if package_frame is frames[-1] or package_frame.function not in FORWARDS
+    ]
     library = packages[-1] if frames[-1] is not own else ""
     caller = next((package for package in reversed(packages) if package != library), "") if library else ""
     deepest = code if frame is frames[-1] else code_of(frames[-1], facts)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.diagnose.readers.end_records import EndRecord, RecordState, last_of, reason_of_end, whole_number
+from assistant.diagnose.readers.end_records import LINES_BEHIND, EndRecord, RecordState, last_of, reason_of_end, whole_number
 from assistant.logs.lines import Line
 
 MOST_OF_LINE = 600
-LINES_BEHIND = 60
-"""Lines behind the last of a record with which it may still be the last word on its job."""
 _EVENT = re.compile(
     r"^\s*(?:\S{2,12}\s+(?:\(x\d{1,6} over \S{1,12}\)\s+)?)?(?P<kind>Normal|Warning)\s+(?P<reason>[A-Z]\w{2,60})\s+(?P<words>\S.*)$"
 )
@@ -124,24 +123,30 @@ def _of_description(lines: Sequence[Line]) -> EndRecord | None:
             records.append(_terminated(decisive.fields, memory, node))
         elif decisive.state == "Running":
             records.append(EndRecord("kubernetes", RecordState.RUNNING, "no_failure", (decisive.line,)))
-    bad = [record for record in records if record.is_bad]
-    running = [record for record in records if record.state is RecordState.RUNNING]
-    if running and not bad:  # of a start before this one tells only what is called its last state
+    record = _decisive(records)
+    if record is not None and record.state is RecordState.RUNNING:  # its last state is that of the start before
         texts = {line.number for section in sections if section.is_last for line in section.fields.values()}
         texts |= {section.line.number for section in sections}
-    return _with_texts(last_of(bad or running or records), texts)
+    return _with_texts(record, texts)
+
+
+def _decisive(records: Sequence[EndRecord]) -> EndRecord | None:
+    """Return the record that says how several pods or containers stand together: a bad one, else one that runs, else the last."""
+    bad = [record for record in records if record.is_bad]
+    running = [record for record in records if record.state is RecordState.RUNNING]
+    return last_of(bad or running or records)
 
 
 def _terminated(of_state: Mapping[str, Line], memory: str, node: str) -> EndRecord:
     words = _value(of_state.get("Reason"))
     code = whole_number(_value(of_state.get("Exit Code")))
-    telling = tuple(of_state[name] for name in ("Reason", "Exit Code") if name in of_state)
+    cited = tuple(of_state[name] for name in ("Reason", "Exit Code") if name in of_state)
     if words == "Completed" and not code:
-        return EndRecord("kubernetes", RecordState.WELL, "no_failure", telling[:1], code=code)
+        return EndRecord("kubernetes", RecordState.WELL, "no_failure", cited[:1], code=code)
     if words == "OOMKilled":
-        return EndRecord("kubernetes", RecordState.BAD, "out_of_memory_error", telling, words, code=code, limit=memory)
+        return EndRecord("kubernetes", RecordState.BAD, "out_of_memory_error", cited, words, code=code, limit=memory)
     reason = "time_limit" if words == "DeadlineExceeded" else "preempted" if words == "Evicted" else reason_of_end(code, None)
-    return EndRecord("kubernetes", RecordState.BAD, reason, telling[::-1], words, node, code=code)
+    return EndRecord("kubernetes", RecordState.BAD, reason, cited[::-1], words, node, code=code)
 
 
 def _value(line: Line | None) -> str:
@@ -172,9 +177,7 @@ def _of_listing(lines: Sequence[Line]) -> EndRecord | None:
         texts.add(line.number)
         state, reason = _STATUSES.get(match["status"], (RecordState.RUNNING, "no_failure"))
         pods[match["pod"]] = EndRecord("kubernetes", state, reason, (line,), match["status"])
-    bad = [record for record in pods.values() if record.is_bad]
-    running = [record for record in pods.values() if record.state is RecordState.RUNNING]
-    return _with_texts(last_of(bad or running or list(pods.values())), texts)
+    return _with_texts(_decisive(list(pods.values())), texts)
 
 
 def _of_aws(lines: Sequence[Line]) -> EndRecord | None:
@@ -199,16 +202,16 @@ def _of_aws(lines: Sequence[Line]) -> EndRecord | None:
     why, why_line = fields_by_name.get("reason", ("", words_line))
     code = whole_number(fields_by_name.get("exitCode", ("", words_line))[0])
     memory = fields_by_name.get("memory", ("", words_line))[0]
-    reason, telling, limit = reason_of_end(code, None), (words_line, status_line), ""
+    reason, cited, limit = reason_of_end(code, None), (words_line, status_line), ""
     if "OutOfMemory" in why:
-        reason, telling, limit = "out_of_memory_error", (why_line, status_line), f"{memory} MB" if memory else ""
+        reason, cited, limit = "out_of_memory_error", (why_line, status_line), f"{memory} MB" if memory else ""
     elif "duration exceeded" in words:
         reason = "time_limit"
     elif re.search(r"Host EC2 .{0,120}terminated|Spot", words):
         reason = "preempted"
     elif re.search(r"[Cc]ancel|[Tt]erminated by|by user", words):
         reason = "cancelled"
-    record = EndRecord("aws", RecordState.BAD, reason, telling, why or words, code=code, limit=limit)
+    record = EndRecord("aws", RecordState.BAD, reason, cited, why or words, code=code, limit=limit)
     return _with_texts(record, texts)
 
 
@@ -229,15 +232,10 @@ def _of_google(lines: Sequence[Line]) -> EndRecord | None:
             code = int(code_match[1]) if code_match is not None else None
             reason = _GOOGLE_CODES.get(code or 0) or reason_of_end(code, None)
             why = (line, code, reason) if match["what"] == "Task" or why is None else why
-            telling = tuple(dict.fromkeys((why[0], line)))
-            record = EndRecord("google", RecordState.BAD, why[2], telling, match["words"].strip(), code=why[1])
+            cited = tuple(dict.fromkeys((why[0], line)))
+            record = EndRecord("google", RecordState.BAD, why[2], cited, match["words"].strip(), code=why[1])
     return _with_texts(record, texts)
 
 
 def _with_texts(record: EndRecord | None, texts: set[int]) -> EndRecord | None:
-    if record is None:
-        return None
-    return EndRecord(
-        record.system, record.state, record.reason, record.lines, record.words, record.host, code=record.code, limit=record.limit,
-        texts=frozenset(texts),
-    )  # fmt: skip
+    return replace(record, texts=frozenset(texts)) if record is not None else None

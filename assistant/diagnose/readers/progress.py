@@ -206,14 +206,14 @@ def _rounds(numbers: Sequence[int], steps: Sequence[float], lines: Sequence[Line
 def _forms(keyed: Sequence[Keyed]) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
     """Return how many lines of each form there are, and where a form had come often."""
     count: Counter[str] = Counter()
-    often: dict[str, tuple[int, int]] = {}
+    recurring: dict[str, tuple[int, int]] = {}
     for number, form, _ in keyed:
         count[form] += 1
         if count[form] == RECURRING:
-            often[form] = (number, 0)
+            recurring[form] = (number, 0)
         elif count[form] == ROUTINE:
-            often[form] = (often[form][0], number)
-    return count, often
+            recurring[form] = (recurring[form][0], number)
+    return count, recurring
 
 
 def _restarts(text: str) -> bool:

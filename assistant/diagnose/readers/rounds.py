@@ -109,7 +109,10 @@ def last_count(lines: Iterable[Line]) -> WorkCount | None:
     for sightings in by_word.values():
         series = [sighting.work for sighting in sightings]
         alternatives = [series] if _rises(series) else _by_head(sightings)
-        rising += [(_rises(each), each[-1].total is not None, each[-1].line, each[-1]) for each in alternatives]
+        rising += [
+            (_rises(alternative), alternative[-1].total is not None, alternative[-1].line, alternative[-1])
+            for alternative in alternatives
+        ]
     counts = [entry for entry in rising if entry[0] >= _fewest(entry[-1])]
     best = max(counts, key=lambda entry: entry[:3])[-1] if counts else None
     return best or (bars[-1] if bars else None)

@@ -17,9 +17,9 @@ from assistant.redact import head_of
 
 READ, FRAMES = 400, 4
 """Characters of a line that are read, and lines of a traceback among which its first frame stands."""
-WORKED = 3
+FEWEST_STEPS = 3
 """Proofs of progress that a program made before its error, whose last words no start can follow but another one's."""
-_REFUSED = re.compile(
+_REFUSAL = re.compile(
     r"^usage: [\w./-]+|^[\w./-]{1,120}: error: (?:unrecognized arguments|the following arguments are required|argument "
     r"|ambiguous option)"
     r"|^Cannot find primary config |^Could not override ['\"]|^Primary config (?:module|directory|file) "
@@ -57,7 +57,7 @@ def refused_starts(
     ends = _ends(keyed, tracebacks, steps)
     reached = 0
     for line in keyed:
-        if _REFUSED.match(line.text[:READ]) is None:
+        if _REFUSAL.match(line.text[:READ]) is None:
             continue
         place = bisect_left(ends, line.number)
         if not place or ends[place - 1] <= reached or bisect_right(steps, line.number) < len(steps):
@@ -71,8 +71,8 @@ def refused_starts(
 def _ends(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]], steps: Sequence[int]) -> list[int]:
     """Return the lines with which a program surely ended: an interrupt by hand, or a traceback behind its work."""
     interrupts = {line.number for line in keyed if _INTERRUPTED.match(line.text)}
-    worked = {last for first, last in tracebacks if bisect_left(steps, first) >= WORKED}
-    return sorted(interrupts | worked)
+    later_ends = {last for first, last in tracebacks if bisect_left(steps, first) >= FEWEST_STEPS}
+    return sorted(interrupts | later_ends)
 
 
 def _other_script(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:

@@ -211,13 +211,13 @@ def host_like(name: str) -> bool:
 
 def _learned(texts: Iterable[str]) -> frozenset[str]:
     """Return the words before `: ` or ` | ` that stand there often, or before the start of a traceback."""
-    often: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for text in texts:
         match = _HOST.match(text)
         if match is None or not host_like(match.group(1)):
             continue
-        often[match.group(1)] += 3 if text.startswith(("Traceback", "[rank"), match.end()) else 1
-    return frozenset(name for name, count in often.items() if count >= 3)
+        counts[match.group(1)] += 3 if text.startswith(("Traceback", "[rank"), match.end()) else 1
+    return frozenset(name for name, count in counts.items() if count >= 3)
 
 
 _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)

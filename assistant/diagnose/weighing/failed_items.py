@@ -52,8 +52,8 @@ class FailedItems(NamedTuple):
     @property
     def error_lines(self) -> frozenset[int]:
         """Lines of the job log in which the errors of those items stand."""
-        own = {error.line for error in self.errors}
-        return frozenset(own | {error.report.number for error in self.errors if error.report is not None})
+        numbers = {error.line for error in self.errors}
+        return frozenset(numbers | {error.report.number for error in self.errors if error.report is not None})
 
     @property
     def sentence(self) -> str:
@@ -93,8 +93,8 @@ def _errors(rows: Mapping[str, str], list_begin: int, facts: Facts) -> Iterator[
         best, at = max(fits, default=(0, 0))
         if best >= NAMED_BEHIND:
             free.remove(-at)
-            raised = episodes[-at].raised[-1]
-            yield ItemError(item, raised.line, raised.text, _report(episodes[-at], inside, facts))
+            exception = episodes[-at].raised[-1]
+            yield ItemError(item, exception.line, exception.text, _report(episodes[-at], inside, facts))
         elif (line := _error_line(pieces, facts.between(begin, list_begin - 1), inside)) is not None:
             yield ItemError(item, line.number, line.text, None)
 
@@ -122,8 +122,8 @@ def _words(lines: Sequence[Line]) -> list[set[str]]:
 
 def _fit(episode: Episode, around: _Surroundings, pieces: set[str], row: str) -> int:
     """Return how surely a traceback is of an item that lines before or behind it name; 1 more where its row quotes the message."""
-    raised = episode.raised[-1].text
-    quoted = any(any(piece and piece in raised for piece in pair) for pair in _QUOTED.findall(row))
+    exception = episode.raised[-1].text
+    quoted = any(any(piece and piece in exception for piece in pair) for pair in _QUOTED.findall(row))
     named_before = any(pieces <= words for words in around.before)
     named_behind = any(pieces <= words for words in around.after)
     return (NAMED_BEFORE if named_before else NAMED_BEHIND if named_behind else 0) + quoted

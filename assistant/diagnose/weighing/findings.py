@@ -114,7 +114,7 @@ def episodes_to_weigh(signatures: Sequence[Signature], herrings: Sequence[Herrin
 def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the job log says: tracebacks first, then plain lines, then exception lines without a traceback."""
     signatures, herrings, texts = split(facts.hits)
-    signatures = {n: telling for n, entries in signatures.items() if (telling := episodes_to_weigh(entries, herrings.get(n, ())))}
+    signatures = {n: hits for n, entries in signatures.items() if (hits := episodes_to_weigh(entries, herrings.get(n, ())))}
     coded = {n: code for n, entries in signatures.items() if (code := _code_of(entries, texts[n], knowledge))}
     signatures = {n: [s for s in entries if reason_of(s) != "unknown" or n in coded] for n, entries in signatures.items()}
     signatures = {n: entries for n, entries in signatures.items() if entries}

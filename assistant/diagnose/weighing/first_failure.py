@@ -477,7 +477,7 @@ def with_last_file(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
 
 
 def _last_named(cited: Citation, reason: str, pattern: re.Pattern[str], facts: Facts) -> tuple[str, int] | None:
-    episode = next((each for each in facts.episodes if each.first <= cited.line <= each.last), None)
+    episode = next((chain for chain in facts.episodes if chain.first <= cited.line <= chain.last), None)
     before = episode.first if episode is not None else cited.line
     stream = facts.streams.body(cited.text).stream
     for line in reversed(facts.between(max(1, before - LOOK_BACK_FOR_FILE), before - 1)):

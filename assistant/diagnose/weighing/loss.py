@@ -111,8 +111,8 @@ def _series(lines: Sequence[Line], counters: Sequence[Rising]) -> list[list[Line
             text = line.text[:KEYED]
             words = (_LOST.sub("", text) if line.number in without_number else text).translate(_NO_WORDS)[:KEY_LENGTH]
             forms.setdefault(words, []).append(line)
-    telling = without_number | with_loss
-    return [rows for rows in forms.values() if len(rows) >= FEWEST_ROWS and any(row.number in telling for row in rows)]
+    loss_lines = without_number | with_loss
+    return [rows for rows in forms.values() if len(rows) >= FEWEST_ROWS and any(row.number in loss_lines for row in rows)]
 
 
 def _thinned(rows: Sequence[Line]) -> Sequence[Line]:

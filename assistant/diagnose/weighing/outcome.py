@@ -20,7 +20,6 @@ from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
-from assistant.diagnose.weighing.fallbacks import LOOKED_AT_BEHIND, ends_in_spite, states_own_fallback
 from assistant.diagnose.weighing.findings import closed_under
 from assistant.diagnose.weighing.parts import item_verdicts, open_work
 from assistant.diagnose.weighing.process_exits import excused
@@ -38,6 +37,7 @@ from assistant.diagnose.weighing.survival import (
     reported_after,
     request_answered,
 )
+from assistant.diagnose.weighing.wording import LOOKED_AT_BEHIND, ends_in_spite, states_own_fallback
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

@@ -54,7 +54,7 @@ _TRIED_AGAIN = re.compile(r"\b(?:[Ww]ill retry in \d|[Rr]etrying (?:in|after) \d
 
 def tried_again(line: int, facts: Facts) -> bool:
     """Tell whether the line below an error says that the tool tries it once more."""
-    return any(_TRIED_AGAIN.search(each.text[:MOST_LINES]) for each in facts.between(line + 1, line + 1))
+    return any(_TRIED_AGAIN.search(row.text[:MOST_LINES]) for row in facts.between(line + 1, line + 1))
 
 
 def of_retries(facts: Facts) -> Iterator[Finding]:

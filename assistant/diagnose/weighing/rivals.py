@@ -2,6 +2,9 @@
 
 Rivals are the two best other explanations: first reasons that lines of the case speak for, then those that were set aside by time
 or place, then what the case suggests without a line of its own. A second opinion is asked where the rules are silent or doubtful.
+
+Where ordinary output, of a form that the program had printed before, goes on to the last line behind lines that only their wording
+speaks against, and nothing there tells of a failure, the end of the log says more than the wording (`ordinary_to_last`).
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.findings import EXTERNAL, ROLES, Finding, is_boot, symptomatic
-from assistant.diagnose.weighing.last_output import ordinary_to_last
+from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.diagnose.weighing.weighing import by_reason
-from assistant.records import Diagnosis, Rival
+from assistant.logs.lines import Line
+from assistant.records import Citation, Diagnosis, Rival
 from assistant.redact import head_of
 
 MOST_RIVALS = 2
@@ -190,3 +194,34 @@ def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
     if not failed and lines and all(cited.rule.startswith(RANKED) for cited in lines) and ordinary_to_last(lines, facts):
         return True
     return opinion.reason in EXTERNAL and bool(lines) and all(ended_after_failure(line, facts.tasks) for line in lines)
+
+
+MOST_OF_LINE, MOST_LINES, LEAST_LETTERS = 400, 4000, 3
+_NUMBER = re.compile(r"\d+(?:[.:,]\d+)*")
+_LETTER = re.compile(r"[^\W\d_]")
+_FRAME = re.compile(r"^\s*(?:File \"|at \S|#\d{1,3} |\[\d{1,3}\] |@ )")
+
+
+def ordinary_to_last(lines: Sequence[Citation], facts: Facts) -> bool:
+    """Tell whether ordinary output stands behind all of some lines, up to the last line of the job log.
+
+    Args:
+        lines: Cited ones; of another file than the job log they are never contradicted.
+        facts: Of the case.
+    """
+    if any(cited.file != "job.log" for cited in lines) or facts.case.job is not None:
+        return False
+    first, end = min(cited.line for cited in lines), max(cited.line for cited in lines)
+    later_lines = [line for line in facts.between(end + 1, facts.lines_total) if len(_LETTER.findall(line.text)) >= LEAST_LETTERS]
+    if not later_lines or any(tells_failure(line.text) for line in later_lines[-MOST_LINES:]) or _FRAME.match(later_lines[-1].text):
+        return False
+    if any(episode.last > end for episode in facts.episodes):
+        return False
+    before = facts.between(max(facts.progress.leg, first - MOST_LINES, 1), first - 1)
+    cited_lines = {cited.line for cited in lines}
+    return _form(later_lines[-1]) in {_form(line) for line in before if line.number not in cited_lines}
+
+
+def _form(line: Line) -> str:
+    """Return a line without its numbers."""
+    return " ".join(_NUMBER.sub("0", line.text[:MOST_OF_LINE]).split())

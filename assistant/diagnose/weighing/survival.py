@@ -363,8 +363,8 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     if episode.first < 2 or not _quoted_before(episode, facts):
         return False
     later = facts.episodes[bisect_right(facts.episodes, episode.last, key=_FIRST) :][:LOOK_AHEAD]
-    caught = [each for each in later if each.first <= episode.last + LOOK_AHEAD and _quoted_before(each, facts)]
-    inside = {number for each in caught for number in range(each.first - 1, each.last + 1)}
+    caught = [inner for inner in later if inner.first <= episode.last + LOOK_AHEAD and _quoted_before(inner, facts)]
+    inside = {number for inner in caught for number in range(inner.first - 1, inner.last + 1)}
     after = [entry for entry in facts.between(episode.last + 1, episode.last + facts.look_ahead) if entry.number not in inside]
     last = next((entry for entry in reversed(after) if entry.text.strip()), None)
     if last is not None and ADVISES.match(last.text[:80]) and last.number + 1 >= facts.lines_total:

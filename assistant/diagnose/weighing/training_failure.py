@@ -154,7 +154,7 @@ def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
 def _kind(proofs: Sequence[Citation], facts: Facts) -> tuple[bool, str]:
     """Return whether a save failed, and the kind of what failed behind a training; empty for what may belong to another one."""
     cited = proofs[0]
-    episode = next((each for each in facts.episodes if cited.file == "job.log" and each.first - 1 <= cited.line <= each.last), None)
+    episode = next((span for span in facts.episodes if cited.file == "job.log" and span.first - 1 <= cited.line <= span.last), None)
     words = [*_own_words(episode, facts), *_words_around(episode, facts)] if episode is not None else []
     text = " ".join([*(proof.text for proof in proofs), *words])
     return _SAVES.search(text) is not None, _kind_named(text)

@@ -4,6 +4,11 @@ The order of proof, strongest first: what kernels and the scheduler say of the f
 the job's own words, the earliest that nobody survived; symptoms (NCCL texts, reset connections, signals), which name the reason
 only where nothing else does; cascades of those. An error after which training went on was survived; it comes back into play only
 where it is hardware evidence and nothing else explains the end.
+
+Of runtimes other than Python's (`weigh_runtime_ends`): Perl prints a warning in the very form of an error. Where an error stands
+behind it, that ended the program; a warning that is the last word may have been fatal, and counts. A signal that ends a command
+behind work that it had done says nothing of the input, for the same command had come as far before: one start from what it saved
+shows whether it comes again. Before any work the build or the input is to be looked at first.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from datetime import datetime, timedelta
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import KernelLine
+from assistant.diagnose.readers.rounds import last_count
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
@@ -34,8 +40,8 @@ from assistant.diagnose.weighing.findings import (
 )
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
 from assistant.diagnose.weighing.retries import USED_UP, prefer_retries
-from assistant.diagnose.weighing.runtime_ends import weigh_runtime_ends
 from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
+from assistant.records import Action
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
@@ -65,7 +71,7 @@ LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
 LONG_BEFORE = 25
 """Lines with words between a plain line and a traceback that show that the program lived with the first."""
-OFTEN = 5
+FEWEST_SURVIVED = 5
 """Times that a line was survived after which the next is taken for no cause, either."""
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
@@ -109,7 +115,7 @@ def _weigh_notices(findings: Sequence[Finding]) -> None:
     survived = Counter(f.rule for f in findings if f.survived and f.episode is None and not f.orphan)
     for finding in findings:
         is_notice = finding.episode is None and not finding.orphan and not finding.survived and not finding.blames
-        if is_notice and survived[finding.rule] >= OFTEN and finding.reason not in ENDINGS:
+        if is_notice and survived[finding.rule] >= FEWEST_SURVIVED and finding.reason not in ENDINGS:
             finding.factor, finding.survived = finding.factor * 0.3, True
             finding.note = "printed before, and the work went on each time"
 
@@ -365,3 +371,48 @@ def by_reason(findings: Sequence[Finding]) -> dict[str, Finding]:
     for finding in sorted(findings, key=lambda f: -f.strength):
         best.setdefault(finding.reason, finding)
     return best
+
+
+SAME = frozenset(("runtime_error", "unknown"))
+"""Reasons by which other lines tell of the same crash."""
+PERL, SHELL_SIGNAL = "runtime_error.perl", "runtime_error.shell_signal"
+CRASH = "Segmentation fault"
+"""Of the signals the one that as often comes of memory as of the input; a trap for numbers comes again at the same numbers."""
+WARNED, SURVIVED, MOST_BEHIND_WARNING = 0.5, 0.15, 2
+"""What is left of a warning behind which the same runtime tells of an error, and of what it outlived; lines behind a warning that
+show that it did."""
+_OF_SCHEDULER = re.compile(r"\s*(?:srun|slurmstepd)[:\w.-]*:? |\t|\s*main::|.* called at \S+ line \d|Execution of \S+ aborted")
+_WARNINGS = re.compile(
+    r"^(?:Use of uninitialized value|Argument \".{0,80}\" isn't numeric|Subroutine \S{1,80} redefined"
+    r"|Name \".{1,80}\" used only once"
+    r"|\"my\" variable|Odd number of elements|Useless use of|Unquoted string|Deep recursion on|Wide character in|Possible "
+    r"|(?:readline|print|printf|close|write)\(\) on (?:closed|unopened)|Scalar value @|substr outside of string|splice\(\) offset"
+    r"|Reference found where|Exiting \w+ via|Found = in conditional|Statement unlikely|Negative repeat count)"
+)
+
+
+def weigh_runtime_ends(findings: Sequence[Finding], facts: Facts) -> None:
+    """Lower warnings of a runtime that an error of it follows, and let a crash behind work be tried once more."""
+    perl = [finding for finding in findings if finding.rule == PERL and finding.factor > 0]
+    warnings = [finding for finding in perl if _WARNINGS.match(facts.streams.body(finding.text).text)]
+    errors = [finding for finding in perl if finding not in warnings]
+    for finding in warnings:
+        if any(error.line > finding.line for error in errors):
+            finding.factor *= WARNED
+            finding.note = finding.note or "a warning; the program went on to an error"
+    for finding in perl:
+        after = facts.between(finding.line + 1, facts.lines_total)
+        own = [line for line in after if line.text.strip() and not _OF_SCHEDULER.match(line.text)]
+        if (finding in warnings and len(own) >= MOST_BEHIND_WARNING) or last_count(after) is not None:
+            finding.factor, finding.survived = finding.factor * SURVIVED, True
+            finding.note = "the program went on behind it"
+    other_causes = [
+        f for f in findings if f.rule != SHELL_SIGNAL and f.reason not in SAME and f.file == "job.log" and f.strength >= WARNED
+    ]
+    for finding in findings:
+        if finding.rule == SHELL_SIGNAL and CRASH in finding.text and not other_causes and _worked_before(finding, facts):
+            finding.action = Action.RESTART_SAME_NODES
+
+
+def _worked_before(finding: Finding, facts: Facts) -> bool:
+    return 0 < facts.progress.last_line < finding.line or last_count(facts.between(1, finding.line - 1)) is not None

@@ -14,8 +14,17 @@ import numpy as np
 
 from assistant.content.reading import build, read_toml
 from assistant.errors import ContentError
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import BarPart, Cell, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport, WaterfallPlot
+from assistant.reports.figures import (
+    BarPart,
+    Cell,
+    FigureGroup,
+    FigureTable,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+    WaterfallPlot,
+)
 from assistant.reports.job_arrays import largest
 from assistant.reports.references import time_share
 from assistant.reports.reliability.goodput import PARTS, divisions, part_codes, without_store
@@ -76,8 +85,8 @@ def price_of_runs(runs: JoinedRuns, prices: Prices) -> Values:
     for key, by_name in (("partition", prices.partition), ("account", prices.account)):
         dimension = runs.jobs.by[key]
         price_by_code = np.array([by_name.get(name, math.nan) for name in dimension.names], dtype=np.float64)
-        own = price_by_code[dimension.codes] if len(price_by_code) else np.full(runs.jobs.count, math.nan)
-        price = np.where(np.isnan(own), price, own)
+        group_price = price_by_code[dimension.codes] if len(price_by_code) else np.full(runs.jobs.count, math.nan)
+        price = np.where(np.isnan(group_price), price, group_price)
     return price
 
 
@@ -85,7 +94,9 @@ def _shares_by_kind(runs: JoinedRuns) -> Mapping[str, Values]:
     """Return which share of each run's GPU time was lost, and of which it is not known."""
     colours = [part.colour for part in PARTS]
     codes = part_codes(runs)
-    shares = {colour: np.array([own == colour for own in colours])[codes].astype(np.float64) for colour in ("bad", "none")}
+    shares = {
+        colour: np.array([part_colour == colour for part_colour in colours])[codes].astype(np.float64) for colour in ("bad", "none")
+    }
     fine = np.full(runs.jobs.count, 1_000_000, dtype=np.int64)
     by_key = {part.key: part.colour for part in PARTS}
     for place, parts in divisions(runs, fine).items():
@@ -109,33 +120,27 @@ def cost_report(read: ReadRuns, frame: ReportFrame, prices: Prices) -> UsageRepo
         tables = [_table(runs, key, cost, lost, prices.currency) for key in ("account", "user", "partition", "type")]
         lead = "Account's price, else the partition's, else the common one; what is lost and not known as in report reliability."
         groups.append(FigureGroup("costs", "What it cost", lead, (_plot(runs, cost, prices.currency), *tables)))
-    return UsageReport(
-        kind="cost",
-        title=frame.title,
-        facts=(*frame.facts, ("prices", _described(prices)), ("hours and days", f"of the zone {frame.zone}")),
+    return frame.report(
+        "cost",
+        groups,
+        facts=[("prices", _described(prices))],
         headline=(
             ("GPU hours", float(hours.sum()), "GPU h"),
             ("cost", total, prices.currency),
             ("of failures", float(cost[runs.failed].sum()), prices.currency),
-            ("of failures, of all", _share(cost, runs.failed), "share"),
+            ("of failures, of all", time_share(cost, runs.failed), "share"),
             ("known to be lost", float((cost * lost["bad"]).sum()) if runs.has_store else NOT_KNOWN, prices.currency),
             ("not known whether lost", float((cost * lost["none"]).sum()), prices.currency),
             ("GPU hours without a price", float(hours[unpriced].sum()), "GPU h"),
         ),
-        remarks=tuple(_remarks(runs, cost, hours, unpriced, prices)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+        remarks=_remarks(runs, cost, hours, unpriced, prices),
     )
 
 
 def _described(prices: Prices) -> str:
     common = "none in common" if prices.gpu_hour is None else f"{prices.gpu_hour:g} {prices.currency} a GPU hour"
-    own = [f"{name} {value:g}" for by_name in (prices.account, prices.partition) for name, value in by_name.items()]
-    return "; ".join([common, *([", ".join(own[:MOST_GROUPS])] if own else [])])
-
-
-def _share(cost: Values, part: Mask) -> Cell:
-    return time_share(cost, part)
+    other_prices = [f"{name} {value:g}" for by_name in (prices.account, prices.partition) for name, value in by_name.items()]
+    return "; ".join([common, *([", ".join(other_prices[:MOST_GROUPS])] if other_prices else [])])
 
 
 def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values], currency: str) -> FigureTable:
@@ -157,7 +162,7 @@ def _table(runs: JoinedRuns, key: str, cost: Values, lost: Mapping[str, Values],
             int(mask.sum()),
             float(np.nansum(runs.jobs.gpu_s[mask])) / 3600,
             float(cost[mask].sum()),
-            _share(cost, mask),
+            time_share(cost, mask),
             float(cost[mask & runs.failed].sum()),
             float((cost * lost["bad"])[mask].sum()) if runs.has_store else None,
             float((cost * lost["none"])[mask].sum()),
@@ -203,6 +208,6 @@ def _remarks(runs: JoinedRuns, cost: Values, hours: Values, unpriced: Mask, pric
             UsageRemark("unused", f"No job has the account or partition of these prices: {', '.join(unused[:8])}.", "note")
         )
     total = float(cost.sum())
-    spent = f"{quantity(float(cost[runs.failed].sum()), prices.currency)} of {quantity(total, prices.currency)}"
-    sentences.append(UsageRemark("failures", f"Failures cost {spent}.", "note"))
+    failure_cost = f"{quantity(float(cost[runs.failed].sum()), prices.currency)} of {quantity(total, prices.currency)}"
+    sentences.append(UsageRemark("failures", f"Failures cost {failure_cost}.", "note"))
     return sentences

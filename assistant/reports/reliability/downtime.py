@@ -111,16 +111,16 @@ def downtime_table(runs: JoinedRuns, down: Downtime) -> FigureTable:
             rows.append((title, None, None, None, None, None))
             continue
         seconds = down.stages[key]
-        some = seconds > 0
+        positive = seconds > 0
         part = float((seconds * gpus).sum())
         rows.append(
             (
                 title,
                 part / 3600,
                 share_of_weight(part, total, squares, len(weights)),
-                int(some.sum()),
-                mean(seconds[some]),
-                median(np.sort(seconds[some])),
+                int(positive.sum()),
+                mean(seconds[positive]),
+                median(np.sort(seconds[positive])),
             )
         )
     gaps = np.sort(down.gap_s[down.places])

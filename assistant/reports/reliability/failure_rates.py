@@ -79,7 +79,7 @@ class FailureRate:
         measured = self.per_gpu_s
         if measured is None:
             return None
-        value, high, low = (effective_ratio(each * gpus, cost, wait_s) for each in measured[:3])
+        value, high, low = (effective_ratio(failures_per_s * gpus, cost, wait_s) for failures_per_s in measured[:3])
         return IntervalValue(value, low, high, self.failures, float(self.failures))
 
 

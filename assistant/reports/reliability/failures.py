@@ -7,8 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, IntervalValue, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import (
+    Cell,
+    Figure,
+    FigureGroup,
+    FigureTable,
+    IntervalValue,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+)
 from assistant.reports.references import time_share
 from assistant.reports.reliability.failure_tables import (
     MOST_REASONS,
@@ -64,14 +73,12 @@ def failures_report(read: ReadRuns, frame: ReportFrame, *, with_names: bool = Tr
                 "store", "Incidents of the store", f"{len(runs.facts):,} incidents, and what of them is not above.", (unmatched,)
             )
         )
-    return UsageReport(
-        kind="failures",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(runs), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(runs)),
-        remarks=tuple(_remarks(read)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "failures",
+        groups,
+        facts=_facts(runs),
+        headline=_headline(runs),
+        remarks=_remarks(read),
         sources=("Shares of the paper: arXiv 2403.07648, Table 3, summed by category.",),
     )
 
@@ -214,14 +221,14 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
     plot = pareto(runs)
     reached, count = 0.0, 0
     for bar in plot.bars:
-        if reached < PARETO_SHARE * plot.whole:
+        if reached < PARETO_SHARE * plot.total:
             reached += bar.value
             count += 1
-    if plot.whole:
+    if plot.total:
         names = ", ".join(bar.name for bar in plot.bars[:count])
         word = "reason takes" if count == 1 else "reasons take"
         sentences.append(
-            UsageRemark("pareto", f"{count} {word} {share(reached / plot.whole)} of the GPU time of failures: {names}.")
+            UsageRemark("pareto", f"{count} {word} {share(reached / plot.total)} of the GPU time of failures: {names}.")
         )
     if runs.has_store:
         sentences += _on_diagnoses(runs)
@@ -247,8 +254,12 @@ def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
     diagnosed_runs, failed = diagnosed(runs), int(runs.failed.sum())
     sentences = []
     if not_known := failed - int(diagnosed_runs.sum()):
-        spent = failure_time_share(runs, runs.failed & ~diagnosed_runs)
-        cost = f", with {share(spent.value)} of the GPU time of failures" if isinstance(spent, IntervalValue) else ""
+        undiagnosed_share = failure_time_share(runs, runs.failed & ~diagnosed_runs)
+        cost = (
+            f", with {share(undiagnosed_share.value)} of the GPU time of failures"
+            if isinstance(undiagnosed_share, IntervalValue)
+            else ""
+        )
         text = f"{not_known:,} of {failed:,} failures are not diagnosed{cost}: no incident, or none with a reason."
         sentences.append(UsageRemark("not_diagnosed", text, "note"))
     in_paper = _in_paper(runs)
@@ -256,12 +267,12 @@ def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
     by_count = share_of_count(int(infra.sum()), int(in_paper.sum()))
     by_time = time_share(np.where(in_paper, runs.jobs.gpu_s, np.nan), infra)
     if by_count is not None and by_time is not None:
-        few = " Few failures stand behind this." if by_count.small or by_time.small else ""
+        caution = " Few failures stand behind this." if by_count.small or by_time.small else ""
         sentences.append(
             UsageRemark(
                 "infrastructure",
                 f"Infrastructure: {cell_text(by_count, 'share')} of failures of the three categories (the paper: 10.9 %) and "
-                f"{cell_text(by_time, 'share')} of their GPU time (the paper: 82.1 %).{few}",
+                f"{cell_text(by_time, 'share')} of their GPU time (the paper: 82.1 %).{caution}",
                 "note",
             )
         )

@@ -91,31 +91,31 @@ def goodput(runs: JoinedRuns, among: Mask | None = None) -> Goodput:
         runs: All runs.
         among: Those that count; all without it.
     """
-    counted = runs.jobs.gpu_s > 0
+    has_gpu_time = runs.jobs.gpu_s > 0
     if among is not None:
-        counted = counted & among
-    whole = np.zeros(runs.jobs.count, dtype=np.int64)
-    whole[counted] = np.rint(runs.jobs.gpu_s[counted] * 1000).astype(np.int64)
+        has_gpu_time = has_gpu_time & among
+    gpu_ms = np.zeros(runs.jobs.count, dtype=np.int64)
+    gpu_ms[has_gpu_time] = np.rint(runs.jobs.gpu_s[has_gpu_time] * 1000).astype(np.int64)
     codes = part_codes(runs)
     sums = np.zeros(len(PARTS), dtype=np.int64)
     counts = np.zeros(len(PARTS), dtype=np.int64)
-    divided = divisions(runs, whole)
-    usual = counted.copy()
+    divided = divisions(runs, gpu_ms)
+    usual = has_gpu_time.copy()
     usual[list(divided)] = False
-    np.add.at(sums, codes[usual], whole[usual])
+    np.add.at(sums, codes[usual], gpu_ms[usual])
     np.add.at(counts, codes[usual], 1)
     for place, parts in divided.items():
-        if counted[place]:
+        if has_gpu_time[place]:
             for key, part_ms in parts.items():
                 sums[PLACES[key]] += part_ms
                 counts[PLACES[key]] += part_ms > 0
-    weights = whole[counted].astype(np.float64)
+    weights = gpu_ms[has_gpu_time].astype(np.float64)
     return Goodput(
         {part.key: int(sums[place]) for place, part in enumerate(PARTS)},
         {part.key: int(counts[place]) for place, part in enumerate(PARTS)},
-        int(whole[counted].sum()),
+        int(gpu_ms[has_gpu_time].sum()),
         float(np.square(weights).sum()),
-        int(np.count_nonzero(whole[counted])),
+        int(np.count_nonzero(gpu_ms[has_gpu_time])),
         runs.has_store,
     )
 
@@ -137,14 +137,14 @@ def part_codes(runs: JoinedRuns) -> npt.NDArray[np.int64]:
     return codes
 
 
-def divisions(runs: JoinedRuns, whole: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
+def divisions(runs: JoinedRuns, gpu_ms: npt.NDArray[np.int64]) -> dict[int, dict[str, int]]:
     """Return how the GPU milliseconds of runs are divided whose incidents say more than the accounting, by their place."""
     before = {int(runs.next_place[place]): int(place) for place in np.flatnonzero(runs.next_place >= 0)} if runs.incidents else {}
     usual = part_codes(runs)
     outcome = runs.jobs.by["outcome"]
     completed = outcome.codes == outcome.names.index(ENDED_WELL)
     return {
-        place: _divided(runs, place, int(whole[place]), PARTS[usual[place]].key, before.get(place))
+        place: _divided(runs, place, int(gpu_ms[place]), PARTS[usual[place]].key, before.get(place))
         for place in runs.incidents
         if runs.incident[place] >= 0 and not completed[place] and runs.jobs.run_s[place] > 0
     }
@@ -239,16 +239,20 @@ def waterfall_plot(good: Goodput) -> WaterfallPlot:
 _KINDS = {"bad": "lost", "none": "not known", "mid": "used", "ok": "used"}
 
 
-def waterfall_table(good: Goodput) -> FigureTable:
-    """Return all parts with their intervals; those without time stand in it, too, and those that are not known without figures."""
-    columns = (
+def _columns(unit: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a table of parts; `unit` names what is counted, as key and title."""
+    return (
         TableColumn("part", "part"),
         TableColumn("gpu_hours", "GPU hours", "GPU h"),
         TableColumn("share", "of all", "share"),
-        TableColumn("runs", "runs", "count"),
+        TableColumn(unit, unit, "count"),
         TableColumn("known", "kind"),
         TableColumn("meaning", "what it is"),
     )
+
+
+def waterfall_table(good: Goodput) -> FigureTable:
+    """Return all parts with their intervals; those without time stand in it, too, and those that are not known without figures."""
     rows = tuple(
         (
             part.title,
@@ -268,22 +272,14 @@ def waterfall_table(good: Goodput) -> FigureTable:
     )
     if not good.has_store:
         note += " Of parts without figures nothing is known, for no store was read: their time is in those that are not known."
-    return FigureTable("goodput_parts", "Where the allocated GPU hours went", columns, rows, note)
+    return FigureTable("goodput_parts", "Where the allocated GPU hours went", _columns("runs"), rows, note)
 
 
 def parts_table(good: Goodput) -> FigureTable:
     """Return the parts of one run: its own figures, which stand for no others and so have no intervals."""
-    columns = (
-        TableColumn("part", "part"),
-        TableColumn("gpu_hours", "GPU hours", "GPU h"),
-        TableColumn("share", "of all", "share"),
-        TableColumn("attempts", "attempts", "count"),
-        TableColumn("known", "kind"),
-        TableColumn("meaning", "what it is"),
-    )
     rows = tuple(
         (part.title, part_ms / MS_PER_HOUR, part_ms / good.whole_ms, good.runs[part.key], _KINDS[part.colour], part.meaning)
         for part in PARTS
         if (part_ms := good.gpu_ms[part.key])
     )
-    return FigureTable("goodput_parts", "Where its GPU hours went", columns, rows)
+    return FigureTable("goodput_parts", "Where its GPU hours went", _columns("attempts"), rows)

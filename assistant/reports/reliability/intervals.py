@@ -149,16 +149,16 @@ def ratio_of_sums(parts: Values, wholes: Values) -> IntervalValue | None:
         As for `mean`.
     """
     n = len(wholes)
-    whole = float(wholes.sum())
-    if not n or whole <= 0:
+    total = float(wholes.sum())
+    if not n or total <= 0:
         return None
     order = np.lexsort((parts, wholes))
     parts, wholes = parts[order], wholes[order]
-    value = float(parts.sum()) / whole
+    value = float(parts.sum()) / total
     if n == 1:
         return IntervalValue(value, math.nan, math.nan, 1, 1.0)
     if n > MOST_RESAMPLED:
-        half = Z * float(np.std(parts - value * wholes, ddof=1)) * math.sqrt(n) / whole
+        half = Z * float(np.std(parts - value * wholes, ddof=1)) * math.sqrt(n) / total
         return IntervalValue(value, value - half, value + half, n, float(n))
     drawn = _resampled(n)
     sums = wholes[drawn].sum(axis=1)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from assistant.errors import InputError, UsageError
 from assistant.nodeset import expand, fold
 from assistant.redact import redact
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, ReportFrame, TableColumn, UsageRemark, UsageReport
 from assistant.reports.reading import ReadRequest, opened_jobs
 from assistant.reports.reliability.downtime import downtime, gaps_table
 from assistant.reports.reliability.goodput import goodput, parts_table, waterfall_plot
 from assistant.reports.reliability.nodes import NO_LIST
 from assistant.reports.reliability.runs import RAN, Join, JoinedRuns, read_runs
-from assistant.reports.wording import NOT_KNOWN, quantity, share
+from assistant.reports.wording import NOT_KNOWN, moment, quantity, share
 
 if TYPE_CHECKING:
     import duckdb
@@ -149,14 +146,12 @@ def life_report(life: JobLife, frame: ReportFrame) -> UsageReport:
     if life.facts:
         lead = "What Nightshift noticed and found; texts are those of logs."
         groups.append(FigureGroup("causes", "Causes", lead, (_incident_table(life, frame.zone), _text_table(life))))
-    return UsageReport(
-        kind="job",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(life), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(life)),
-        remarks=tuple(_remarks(life)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "job",
+        groups,
+        facts=_facts(life),
+        headline=_headline(life),
+        remarks=_remarks(life),
     )
 
 
@@ -198,10 +193,6 @@ def _joins(life: JobLife) -> list[Join]:
     return [joins.get(attempt.place, Join.NONE) for attempt in life.attempts]
 
 
-def _moment(seconds: float, zone: str) -> str:
-    return "–" if np.isnan(seconds) else f"{datetime.fromtimestamp(seconds, ZoneInfo(zone)):%Y-%m-%d %H:%M}"
-
-
 def _attempt_table(life: JobLife, zone: str) -> FigureTable:
     columns = (
         TableColumn("attempt", "attempt", "count"),
@@ -227,8 +218,8 @@ def _attempt_table(life: JobLife, zone: str) -> FigureTable:
             (
                 number,
                 attempt.id,
-                _moment(float(runs.jobs.start_s[place]), zone),
-                _moment(float(runs.jobs.end_s[place]), zone),
+                moment(float(runs.jobs.start_s[place]), zone),
+                moment(float(runs.jobs.end_s[place]), zone),
                 float(runs.jobs.run_s[place]),
                 _number(runs.jobs.queue_s[place]),
                 _number(runs.jobs.gpus[place]),
@@ -299,7 +290,7 @@ def _incident_table(life: JobLife, zone: str) -> FigureTable:
         (
             fact.id,
             f"{fact.job}, attempt {fact.attempt}" if fact.attempt else fact.job or "",
-            _moment(fact.failed_s, zone),
+            moment(fact.failed_s, zone),
             str(fact.kind),
             f"{fact.reason} ({fact.category})" if fact.diagnosed else fact.reason or "not diagnosed",
             fact.times.detect_s,
@@ -342,8 +333,8 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
         return [UsageRemark("no_run", text, "note")]
     sentences = []
     last = life.attempts[-1]
-    which = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
-    text = f"{which} ended {last.state or 'in a state that is not known'}"
+    subject = "The attempt" if len(places) == 1 else f"The last of {len(places)} attempts"
+    text = f"{subject} ended {last.state or 'in a state that is not known'}"
     sentences.append(UsageRemark("last", f"{text}, after {quantity(float(runs.jobs.run_s[last.place]), 's')}.", "note"))
     if by_name := sum(join is Join.NAME for join in _joins(life)):
         text = (

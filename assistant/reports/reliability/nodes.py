@@ -110,9 +110,9 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: JoinedRuns) -> NodeF
     shape = (len(nodes), strata, len(AGES_S) - 1)
     exposure = _Exposure(np.zeros(shape), np.zeros(shape))
     unread = listed_jobs = 0
-    spent = ", ".join(f"sum(greatest(0, least(run_s, {high!r}) - {low!r}))" for low, high in pairwise(AGES_S))
+    age_hours = ", ".join(f"sum(greatest(0, least(run_s, {high!r}) - {low!r}))" for low, high in pairwise(AGES_S))
     result = connection.execute(
-        f"SELECT node_list, s.stratum, count(*), {spent} FROM ({_KINDS}) JOIN strata s USING (part, kind, size) "
+        f"SELECT node_list, s.stratum, count(*), {age_hours} FROM ({_KINDS}) JOIN strata s USING (part, kind, size) "
         "GROUP BY ALL ORDER BY node_list, stratum"
     )
     for text, stratum, count, *seconds in _rows(result):
@@ -128,7 +128,7 @@ def node_table(connection: duckdb.DuckDBPyConnection, runs: JoinedRuns) -> NodeF
     for node, hours in zip(nodes, (exposure.alone + exposure.together).sum(axis=(1, 2)) / 3600, strict=True):
         node.hours = float(hours)
     _count_failures(connection, nodes, _Places(places, names_of), runs, exposure)
-    return NodeFailures(tuple(_judged(nodes)), unread, listed_jobs)
+    return NodeFailures(tuple(_with_verdicts(nodes)), unread, listed_jobs)
 
 
 _SIZE = " ".join(f"WHEN gpus >= {low!r} THEN {code}" for code, (_, low, _) in reversed(list(enumerate(SIZES))) if code > 1)
@@ -244,7 +244,7 @@ def _blamed(runs: JoinedRuns, place: int, names: tuple[str, ...]) -> set[str]:
     return {name for number in numbers for name in runs.facts[number].blamed} & set(names)
 
 
-def _judged(nodes: list[NodeHours]) -> list[NodeHours]:
+def _with_verdicts(nodes: list[NodeHours]) -> list[NodeHours]:
     for node in nodes:
         # two looks at a node: the smaller chance counts double
         node.chance = min(1.0, 2 * min(_tail(node.failures, node.expected), _tail(node.machine_failures, node.machine_expected)))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assistant.reports.anonymous import without_names
 from assistant.reports.figures import FigureTable
+from assistant.reports.job_arrays import without_names
 from assistant.reports.reading import ReadRequest, opened_jobs
 from assistant.reports.reliability.nodes import NodeFailures, node_table
 from assistant.reports.reliability.runs import JoinedRuns, read_runs

@@ -1,14 +1,26 @@
-"""Make `report reliability`: goodput, times to failure, lemon nodes, and what people had to do."""
+"""Make `report reliability`: goodput, times to failure, lemon nodes, and what people had to do.
+
+The share of incidents that ended without a person stands beside the paper's, with what the others needed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from assistant.reports.cluster import ReportFrame
-from assistant.reports.figures import Cell, Figure, FigureGroup, FigureTable, IntervalValue, TableColumn, UsageRemark, UsageReport
+from assistant.reports.figures import (
+    Cell,
+    Figure,
+    FigureGroup,
+    FigureTable,
+    IntervalValue,
+    ReportFrame,
+    TableColumn,
+    UsageRemark,
+    UsageReport,
+)
 from assistant.reports.intake import TimeRange
 from assistant.reports.reliability.downtime import Downtime, downtime, downtime_table
 from assistant.reports.reliability.failure_rates import (
@@ -30,6 +42,13 @@ from assistant.reports.wording import between, cell_text, quantity, share
 
 if TYPE_CHECKING:
     from assistant.reports.reliability.incident_facts import IncidentFacts
+from collections import defaultdict
+
+import numpy as np
+
+from assistant.reports.reliability.incident_facts import Handling, IncidentFacts
+from assistant.reports.reliability.intervals import mean
+from assistant.reports.statistics import median, share_of_count
 
 MOST_NODES = 20
 
@@ -65,27 +84,21 @@ def reliability_report(read: ReadRuns, frame: ReportFrame, cost: RestartCost, pe
     facts = _within(runs, period)
     if runs.has_store:
         groups.append(_people(facts))
-    return UsageReport(
-        kind="reliability",
-        title=frame.title,
-        facts=(*frame.facts, *_facts(runs, cost), ("hours and days", f"of the zone {frame.zone}")),
-        headline=tuple(_headline(runs, measured, cost, facts)),
-        remarks=tuple(_remarks(read, measured, facts)),
-        groups=tuple(groups),
-        left_out=frame.left_out,
+    return frame.report(
+        "reliability",
+        groups,
+        facts=_facts(runs, cost),
+        headline=_headline(runs, measured, cost, facts),
+        remarks=_remarks(read, measured, facts),
         sources=("Model and ratio: arXiv 2410.21680. Share without a person: arXiv 2403.07648, 6.1.",),
     )
 
 
 def _within(runs: JoinedRuns, period: TimeRange) -> Sequence[IncidentFacts]:
-    if not runs.has_store:
-        return ()
-    from assistant.reports.reliability.by_hand import within
-
-    def seconds(moment: datetime | None) -> float | None:
-        return None if moment is None else moment.timestamp()
-
-    return within(runs.facts, seconds(period.since), seconds(period.until))
+    """Return the incidents of a store that were opened in a period; none without a store."""
+    since_s = period.since.timestamp() if period.since is not None else -math.inf
+    until_s = period.until.timestamp() if period.until is not None else math.inf
+    return [fact for fact in runs.facts if since_s <= fact.opened_s < until_s] if runs.has_store else []
 
 
 def _facts(runs: JoinedRuns, cost: RestartCost) -> list[tuple[str, str]]:
@@ -116,7 +129,7 @@ def _headline(
         (f"ETTR, {whole_nodes} GPUs, model", measured.model.ratio(whole_nodes, cost, measured.wait_s), "share"),
     ]
     if runs.has_store:
-        from assistant.reports.reliability.by_hand import share_alone
+        from assistant.reports.reliability.reliability import share_alone
 
         headline.append(("without a person, of incidents", share_alone(facts), "share"))
     return headline
@@ -188,7 +201,7 @@ def _lemons(table: NodeFailures) -> FigureGroup:
 
 
 def _people(facts: Sequence[IncidentFacts]) -> FigureGroup:
-    from assistant.reports.reliability.by_hand import handling_table, reasons_table, stages_table
+    from assistant.reports.reliability.reliability import handling_table, reasons_table, stages_table
 
     lead = f"{len(facts):,} incidents that were opened in the period."
     return FigureGroup("people", "Without a person", lead, (handling_table(facts), reasons_table(facts), stages_table(facts)))
@@ -222,11 +235,11 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
         (runs.infrastructure, measured.machine_model, "machines"),
     ):
         apart = [
-            f"{size} GPUs every {quantity(own.value, 's')} ({between(own, 's')}, n = {own.n:,}; model "
+            f"{size} GPUs every {quantity(gap.value, 's')} ({between(gap, 's')}, n = {gap.n:,}; model "
             f"{quantity(expected.value, 's')})"
-            if own.n
-            else f"{size} GPUs not once, so less often than every {quantity(own.low, 's')} (model {quantity(expected.value, 's')})"
-            for size, own, expected in disagreement(runs, mask, model)
+            if gap.n
+            else f"{size} GPUs not once, so less often than every {quantity(gap.low, 's')} (model {quantity(expected.value, 's')})"
+            for size, gap, expected in disagreement(runs, mask, model)
         ]
         if apart:
             text = f"The model of GPUs that all fail at one rate does not hold here ({word}): jobs fail of {'; of '.join(apart)}."
@@ -237,13 +250,89 @@ def _remarks(read: ReadRuns, measured: _Measured, facts: Sequence[IncidentFacts]
 
 
 def _on_people(facts: Sequence[IncidentFacts]) -> list[UsageRemark]:
-    from assistant.reports.reliability.by_hand import PAPER_SHARE, share_alone
+    from assistant.reports.reliability.reliability import PAPER_SHARE, share_alone
 
     alone = share_alone(facts)
     if not isinstance(alone, IntervalValue):
         return [UsageRemark("alone", "No incident of the period came to an end that needed something done.", "note")]
     word = "below" if alone.high < PAPER_SHARE else "above" if alone.low > PAPER_SHARE else "not to be told from"
-    few = " Few incidents stand behind this." if alone.small else ""
+    caution = " Few incidents stand behind this." if alone.small else ""
     level = "note" if alone.small or word.startswith("not") else "unusual"
-    text = f"{cell_text(alone, 'share')} of {alone.n:,} incidents needed no person: {word} the paper's {PAPER_SHARE:.0%}.{few}"
+    text = f"{cell_text(alone, 'share')} of {alone.n:,} incidents needed no person: {word} the paper's {PAPER_SHARE:.0%}.{caution}"
     return [UsageRemark("alone", text, level)]
+
+
+PAPER_SHARE = 0.9
+"""Of the interventions of people that the paper's diagnosis saved. Source: arXiv 2403.07648, section 6.1."""
+MOST_REASONS = 15
+
+
+def share_alone(facts: Sequence[IncidentFacts]) -> IntervalValue | None:
+    """Return how many of the incidents that needed something done came to their end without a person."""
+    alone = sum(fact.handling is Handling.ALONE for fact in facts)
+    return share_of_count(alone, alone + sum(fact.handling.by_person for fact in facts))
+
+
+def handling_table(facts: Sequence[IncidentFacts]) -> FigureTable:
+    """Return all incidents by how they were handled; the rows sum to all incidents of the period."""
+    columns = (
+        TableColumn("handling", "how it ended"),
+        TableColumn("incidents", "incidents", "count"),
+        TableColumn("share", "of those that needed something", "share"),
+        TableColumn("asked_s", "a person was asked for, median", "s"),
+        TableColumn("asked_mean_s", "mean", "s"),
+    )
+    needed = sum(fact.handling is Handling.ALONE or fact.handling.by_person for fact in facts)
+    rows: list[tuple[Cell, ...]] = []
+    for handling in Handling:
+        group = [fact for fact in facts if fact.handling is handling]
+        counts = handling is Handling.ALONE or handling.by_person
+        asked_s = np.sort(np.array([sum(wait.end_s - wait.begin_s for wait in fact.waits) for fact in group if fact.waits]))
+        rows.append(
+            (str(handling), len(group), share_of_count(len(group), needed) if counts else None, median(asked_s), mean(asked_s))
+        )
+    note = (
+        f"The paper says {PAPER_SHARE:.0%} of the interventions of people were saved (6.1); it does not say how they were counted."
+    )
+    return FigureTable("handling", "Incidents by what a person had to do", columns, tuple(rows), note)
+
+
+def reasons_table(facts: Sequence[IncidentFacts]) -> FigureTable:
+    """Return by reason how often a person was needed."""
+    by_reason: dict[str, list[IncidentFacts]] = defaultdict(list)
+    for fact in facts:
+        if fact.handling is Handling.ALONE or fact.handling.by_person:
+            by_reason[fact.reason or "not diagnosed"].append(fact)
+    columns = (
+        TableColumn("reason", "reason"),
+        TableColumn("incidents", "incidents", "count"),
+        TableColumn("alone", "without a person", "share"),
+        TableColumn("most", "what the rest needed most"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for reason, group in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:MOST_REASONS]:
+        needs = [str(fact.handling) for fact in group if fact.handling.by_person]
+        most = max(sorted(set(needs)), key=needs.count) if needs else ""
+        rows.append((reason, len(group), share_alone(group), most))
+    return FigureTable("handling_by_reason", "Without a person, by reason", columns, tuple(rows))
+
+
+def stages_table(facts: Sequence[IncidentFacts]) -> FigureTable:
+    """Return how long each stage took: to detect, diagnose, resubmit, verify."""
+    columns = (
+        TableColumn("stage", "stage"),
+        TableColumn("incidents", "incidents", "count"),
+        TableColumn("median_s", "median", "s"),
+        TableColumn("mean_s", "mean", "s"),
+        TableColumn("longest_s", "longest", "s"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for title, key in (
+        ("to detect: from the failure to the incident", "detect_s"),
+        ("to diagnose: from the incident", "diagnose_s"),
+        ("to resubmit: from the diagnosis", "resubmit_s"),
+        ("to verify: from the failure until training moved on", "recover_s"),
+    ):
+        seconds = np.sort(np.array([value for fact in facts if (value := getattr(fact.times, key)) is not None], dtype=np.float64))
+        rows.append((title, len(seconds), median(seconds), mean(seconds), float(seconds[-1]) if len(seconds) else None))
+    return FigureTable("stages", "Times of incidents", columns, tuple(rows))

@@ -201,7 +201,7 @@ def _links(connection: duckdb.DuckDBPyConnection, rows: Places, places: _PlacesO
         "next_submit::DOUBLE AS next_submit, next_join::TINYINT AS next_join, parallel FROM linked"
     ).fetchnumpy()
     at = places.of(np.ma.filled(fetched["row"], -1).astype(np.int64))
-    counted = at >= 0
+    linked = at >= 0
     links = _Links(
         np.full(len(rows), -1, dtype=np.int64),
         np.full(len(rows), np.nan),
@@ -209,11 +209,11 @@ def _links(connection: duckdb.DuckDBPyConnection, rows: Places, places: _PlacesO
         np.full(len(rows), Join.NONE, dtype=np.int8),
         np.zeros(len(rows), dtype=np.bool_),
     )
-    links.next_row[at[counted]] = np.ma.filled(fetched["next_row"], -1)[counted]
-    links.next_start_s[at[counted]] = np.ma.filled(fetched["next_start"].astype(np.float64), np.nan)[counted]
-    links.next_submit_s[at[counted]] = np.ma.filled(fetched["next_submit"].astype(np.float64), np.nan)[counted]
-    links.next_join[at[counted]] = np.ma.filled(fetched["next_join"], Join.NONE)[counted]
-    links.parallel[at[counted]] = np.ma.filled(fetched["parallel"], False)[counted]
+    links.next_row[at[linked]] = np.ma.filled(fetched["next_row"], -1)[linked]
+    links.next_start_s[at[linked]] = np.ma.filled(fetched["next_start"].astype(np.float64), np.nan)[linked]
+    links.next_submit_s[at[linked]] = np.ma.filled(fetched["next_submit"].astype(np.float64), np.nan)[linked]
+    links.next_join[at[linked]] = np.ma.filled(fetched["next_join"], Join.NONE)[linked]
+    links.parallel[at[linked]] = np.ma.filled(fetched["parallel"], False)[linked]
     return links
 
 

@@ -133,8 +133,8 @@ def split_layers(
                 raise UnsupportedModel(f"{full} has no values yet: initialise the model first")
             owners[id(parameter)] = full
             keywords = options(full, parameter) if callable(options) else options
-            own = optimizer([parameter], **keywords) if parameter.requires_grad else None
-            parameters.append(_trained(full, parameter, own))
+            parameter_optimizer = optimizer([parameter], **keywords) if parameter.requires_grad else None
+            parameters.append(_trained(full, parameter, parameter_optimizer))
         layers.append(ModelLayer(name, module, tuple(parameters)))
     return layers
 

@@ -267,11 +267,11 @@ class VirtualTrainer:
         for layer in self._layers:
             prefix = f"{layer.name}."
             layer.module.load_state_dict({name: model[prefix + name] for name in layer.module.state_dict()})
-        for name, own in states.items():
+        for name, loaded in states.items():
             trained = self._parameters[name]
             if trained.optimizer is None:
                 continue
-            copies = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in own.items()}
+            copies = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in loaded.items()}
             trained.optimizer.state.pop(trained.parameter, None)
             if copies:
                 trained.optimizer.state[trained.parameter] = copies
@@ -303,10 +303,10 @@ class VirtualTrainer:
         A state is compared with that of two steps on a parameter of zeros with the loaded options; one that has not begun is empty.
         """
         expected: dict[Any, Mapping[str, Any]] = {}
-        for name, own in self.optimizers.items():
+        for name, parameter_optimizer in self.optimizers.items():
             state, parameter, loaded = optimizer["state"][name], self._parameters[name].parameter, optimizer["options"][name]
-            if not isinstance(loaded, Mapping) or set(loaded) != set(own.param_groups[0]) - {"params"}:
-                return f"{name} was trained by another optimiser than {type(own).__name__}"
+            if not isinstance(loaded, Mapping) or set(loaded) != set(parameter_optimizer.param_groups[0]) - {"params"}:
+                return f"{name} was trained by another optimiser than {type(parameter_optimizer).__name__}"
             if not isinstance(state, Mapping):
                 return f"the optimiser state of {name} is a {type(state).__name__}, and no mapping"
             options = dict(self._options(name, parameter) if callable(self._options) else self._options)
@@ -315,7 +315,7 @@ class VirtualTrainer:
                 try:
                     expected[like] = _state_of_steps(parameter, self._make_optimizer, options, loaded)
                 except Exception as error:  # noqa: BLE001  # whatever an optimiser says of options that it cannot use
-                    return f"{type(own).__name__} cannot update {name} with its options: {str(error)[:200]}"
+                    return f"{type(parameter_optimizer).__name__} cannot update {name} with its options: {str(error)[:200]}"
             if state and (problem := _difference(expected[like], state)):
                 return f"in the optimiser state of {name} {problem}"
         return ""
@@ -468,11 +468,11 @@ class VirtualTrainer:
         )
 
 
-def _difference(own: Mapping[str, Any], loaded: Mapping[str, Any]) -> str:
+def _difference(state: Mapping[str, Any], loaded: Mapping[str, Any]) -> str:
     """Return the first name, shape or type of data in which two states differ; empty when there is none."""
-    for name in sorted(set(own) ^ set(loaded), key=str):
+    for name in sorted(set(state) ^ set(loaded), key=str):
         return f"only one of the two has {name}"
-    for name, value in own.items():
+    for name, value in state.items():
         if (kind := _kind(loaded[name])) != _kind(value):
             return f"{name} is a {kind}, the trainer's a {_kind(value)}"
     return ""

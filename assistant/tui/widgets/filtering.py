@@ -70,8 +70,8 @@ class FilteredList(_Base):
         """Say at the lower edge what is filtered and how it is sorted."""
         parts = []
         if self.filter_text or self.is_typing:
-            cursor, (few, count) = "▏" if self.is_typing else "", self.counts
-            parts.append(f"/{self.filter_text}{cursor} {few:,} of {count:,} · Esc: all")
+            cursor, (matches, count) = "▏" if self.is_typing else "", self.counts
+            parts.append(f"/{self.filter_text}{cursor} {matches:,} of {count:,} · Esc: all")
         if self.sort_column is not None:
             parts.append(f"by {self.sort_titles[self.sort_column]}, s: next")
         self.border_subtitle = Content(line(" · ".join(parts)))

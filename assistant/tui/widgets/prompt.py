@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
@@ -14,8 +15,8 @@ from textual.widgets import TextArea
 from assistant.agent.answer import MOST_CHARACTERS
 from assistant.display import removed
 from assistant.tui.commands import ArgumentValue, CompletionOffer, Takes, offers
-from assistant.tui.name_completion import common_beginning, history_offers, name_offers
 from assistant.tui.widgets.tables import Completion
+from assistant.tui.words import short
 
 TWICE_S = 1.0
 """Seconds within which a second Esc counts with the first."""
@@ -173,7 +174,7 @@ class Prompt(TextArea):
         names_offered = name_offers(self.text, self.values_of)
         if not names_offered:
             return False
-        common = common_beginning([each.line for each in names_offered])
+        common = common_beginning([offer.line for offer in names_offered])
         self._named_in = common if len(names_offered) > 1 else None
         if len(common) > len(self.text):
             self._take(common)
@@ -263,3 +264,64 @@ class Prompt(TextArea):
             self.text = ""
         else:
             self.post_message(self.Stopped())
+
+
+MOST_OFFERED = 60
+"""Ways to go on that are offered."""
+_LAST_WORD = re.compile(r"[\w.\-]*\Z")
+_KINDS: dict[str, tuple[Takes, ...]] = {
+    "job": (Takes.JOB, Takes.JOB_NAME),
+    "jobs": (Takes.JOB, Takes.JOB_NAME),
+    "node": (Takes.NODE,),
+    "nodes": (Takes.NODE,),
+    "incident": (Takes.INCIDENT,),
+    "incidents": (Takes.INCIDENT,),
+    "approval": (Takes.APPROVAL,),
+    "user": (Takes.USER,),
+    "of": (Takes.JOB, Takes.JOB_NAME, Takes.NODE, Takes.USER),
+}
+"""What kind of name follows a word, so that it is offered before its first letter."""
+_ANY = (Takes.JOB, Takes.JOB_NAME, Takes.NODE, Takes.USER)
+"""Kinds of names that are told from other words by themselves: the number of an incident is not."""
+
+
+def name_offers(text: str, existing: Callable[[Takes], Iterable[ArgumentValue]]) -> list[CompletionOffer]:
+    """Return the names with which the last word of a question may go on, each once; none where nothing begins like it.
+
+    Args:
+        text: All that stands before the cursor.
+        existing: Return what exists of a kind.
+    """
+    match = _LAST_WORD.search(text)
+    word = match.group() if match is not None else ""
+    before = text[: len(text) - len(word)]
+    words = before.split()
+    kinds = _KINDS.get(words[-1].lower() if words else "", ())
+    if not word and (not kinds or before.endswith(words[-1])):
+        return []
+    values_by_name: dict[str, ArgumentValue] = {}
+    for kind in kinds or _ANY:
+        for value in existing(kind):
+            if value.name not in values_by_name and value.name != word and value.name.lower().startswith(word.lower()):
+                values_by_name[value.name] = value
+                if len(values_by_name) >= MOST_OFFERED:
+                    break
+    return [CompletionOffer(f"{before}{value.name}", value.name, value.about) for value in values_by_name.values()]
+
+
+def history_offers(text: str, lines: Sequence[str]) -> list[CompletionOffer]:
+    """Return the lines that were typed before and hold all words of a text, the newest first and each once."""
+    words = text.casefold().split()
+    distinct = dict.fromkeys(reversed(lines))
+    matching = [line for line in distinct if all(word in line.casefold() for word in words)]
+    return [
+        CompletionOffer(line, short(line, 120), "" if place else "typed before: Enter takes it")
+        for place, line in enumerate(matching[:MOST_OFFERED])
+    ]
+
+
+def common_beginning(lines: Sequence[str]) -> str:
+    """Return the longest text with which all lines begin."""
+    first, last = min(lines), max(lines)
+    length = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:length]

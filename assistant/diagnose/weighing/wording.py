@@ -1,22 +1,29 @@
-"""Read notices that state their own fallback: what was looked for is not there, and the same words say what is used instead.
+"""Say where the wording of a line alone is no proof: a notice that states its own fallback, a call whose errno says the cause.
 
-Such a notice may look like a failure in every other word. It is no cause where the program has said that it goes on, and did. The
-notice is the box between two rules of signs that it stands in; without rules the line itself, the one right below, and what is
-indented there.
+A notice says what was looked for and is not there, and in the same words what is used instead. It may look like a failure in
+every other word; it is no cause where the program has said that it goes on, and did. The notice is the box between two rules of
+signs that it stands in; without rules the line itself, the one right below, and what is indented there.
 
 To take a failure for a notice hides it, so the words alone never decide. None is a notice that also speaks of an end, that begins
 with the name of an exception, or behind which no work stands: what is the last thing in a log has not been followed by anything.
 That something is "ignored" or "disabled" tells of the failure only where both stand in one line.
+
+The errno of a failed call, by number, name or text, says whose fault it is more surely than the words around it: a call on a socket
+that is refused with `Bad address` was handed a wrong buffer by its program, and the network is sound. Texts are those of glibc's
+strerror(3).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
+from assistant.records import Citation
 
 MOST_OF_BOX, MOST_OF_LINE = 24, 600
 """Lines of a notice between rules at most on either side, and characters of a line that are read."""
@@ -108,8 +115,8 @@ def ends_in_spite(line: Line, facts: Facts) -> bool:
 def _states_end(text: str) -> bool:
     """Tell whether a line says that the program ends, or begins with the name of an exception."""
     read_text = text if len(text) <= 2 * MOST_OF_LINE else text[:MOST_OF_LINE] + " " + text[-MOST_OF_LINE:]
-    raised = _EXCEPTION.search(read_text)
-    return _END.search(read_text) is not None or (raised is not None and _PROSE.search(read_text[: raised.start()]) is None)
+    exception = _EXCEPTION.search(read_text)
+    return _END.search(read_text) is not None or (exception is not None and _PROSE.search(read_text[: exception.start()]) is None)
 
 
 def _tells_fallback(number: int, notice: Sequence[Line], *, is_box: bool) -> bool:
@@ -188,7 +195,133 @@ def _notice(number: int, facts: Facts) -> tuple[Sequence[Line], bool]:
         if following and not line.text[:1].isspace():
             break
         following.append(line)
-    own = [line for line in around if line.number == number]
-    if own and _IS_ERROR.search(own[0].text[:MOST_OF_LINE]) and following and not following[0].text[:1].isspace():
+    cited = [line for line in around if line.number == number]
+    if cited and _IS_ERROR.search(cited[0].text[:MOST_OF_LINE]) and following and not following[0].text[:1].isspace():
         following = []  # the next words of the program may be about something else, and an error needs more than that
-    return [line for line in (*own, *following) if line.text.strip() and facts.streams.body(line.text).stream == stream], False
+    return [line for line in (*cited, *following) if line.text.strip() and facts.streams.body(line.text).stream == stream], False
+
+
+LINES_BELOW, LONGEST_BELOW = 2, 120
+"""Lines below the cited one that may only hold the errno, and characters that these have at most."""
+
+
+class ErrnoClass(StrEnum):
+    """Whose matter an errno is."""
+
+    PROGRAM = "program"
+    """The call was handed what it cannot take."""
+    CONNECTION = "connection"
+    NETWORK = "network"
+    SPACE = "space"
+    MEMORY = "memory"
+    ACCESS = "access"
+    PATH = "path"
+    DEVICE = "device"
+
+
+class Errno(NamedTuple):
+    """An errno in a log."""
+
+    name: str
+    text: str
+    kind: ErrnoClass
+    line: int
+    """Line of the job log that holds it."""
+
+
+_TABLE = {
+    "EFAULT": ("Bad address", ErrnoClass.PROGRAM),
+    "EINVAL": ("Invalid argument", ErrnoClass.PROGRAM),
+    "EBADF": ("Bad file descriptor", ErrnoClass.PROGRAM),
+    "EMSGSIZE": ("Message too long", ErrnoClass.PROGRAM),
+    "E2BIG": ("Argument list too long", ErrnoClass.PROGRAM),
+    "EDOM": ("Numerical argument out of domain", ErrnoClass.PROGRAM),
+    "ECONNRESET": ("Connection reset by peer", ErrnoClass.CONNECTION),
+    "ECONNREFUSED": ("Connection refused", ErrnoClass.CONNECTION),
+    "ETIMEDOUT": ("Connection timed out", ErrnoClass.CONNECTION),
+    "ECONNABORTED": ("Software caused connection abort", ErrnoClass.CONNECTION),
+    "EHOSTUNREACH": ("No route to host", ErrnoClass.NETWORK),
+    "ENETUNREACH": ("Network is unreachable", ErrnoClass.NETWORK),
+    "ENETDOWN": ("Network is down", ErrnoClass.NETWORK),
+    "EHOSTDOWN": ("Host is down", ErrnoClass.NETWORK),
+    "ENOSPC": ("No space left on device", ErrnoClass.SPACE),
+    "EDQUOT": ("Disk quota exceeded", ErrnoClass.SPACE),
+    "EFBIG": ("File too large", ErrnoClass.SPACE),
+    "ENOMEM": ("Cannot allocate memory", ErrnoClass.MEMORY),
+    "EACCES": ("Permission denied", ErrnoClass.ACCESS),
+    "EPERM": ("Operation not permitted", ErrnoClass.ACCESS),
+    "ENOENT": ("No such file or directory", ErrnoClass.PATH),
+    "ENOTDIR": ("Not a directory", ErrnoClass.PATH),
+    "EIO": ("Input/output error", ErrnoClass.DEVICE),
+    "EROFS": ("Read-only file system", ErrnoClass.DEVICE),
+    "ESTALE": ("Stale file handle", ErrnoClass.DEVICE),
+}
+_TEXTS = "|".join(re.escape(text) for text, _ in _TABLE.values())
+_BY_TEXT = {text.lower(): name for name, (text, _) in _TABLE.items()}
+_ERRNO = re.compile(rf"\b(?:(?P<name>{'|'.join(_TABLE)})|(?i:(?P<text>{_TEXTS})))\b")
+_ALONE = re.compile(rf"^\W*(?:[Ee]rr(?:no|or)\W{{0,4}}\d{{0,3}}\W{{1,4}})?(?i:(?P<text>{_TEXTS}))\W{{0,3}}(?:\(?\d{{1,3}}\)?)?\W*$")
+"""A line that holds nothing but the text of an errno and its number."""
+
+_OF_MACHINES = frozenset(
+    "network_error connection_error node_failure nccl_remote_error nccl_timeout_error nvlink_error ecc_error s3_storage_error hang "
+    "killed preempted cancelled time_limit slow_job out_of_memory_error".split()
+)
+"""Reasons that no call with a wrong argument speaks for."""
+FITTING: dict[ErrnoClass, tuple[str, frozenset[str]]] = {
+    ErrnoClass.CONNECTION: (
+        "connection_error",
+        frozenset("network_error node_failure nccl_remote_error nccl_timeout_error s3_storage_error hang".split()),
+    ),
+    ErrnoClass.NETWORK: (
+        "network_error",
+        frozenset("connection_error node_failure nccl_remote_error nccl_timeout_error s3_storage_error".split()),
+    ),
+    ErrnoClass.SPACE: (
+        "os_error",
+        frozenset("output_file_error s3_storage_error dataset_loading_error called_process_error".split()),
+    ),
+    ErrnoClass.MEMORY: ("out_of_memory_error", frozenset(["dataloader_killed", "called_process_error"])),
+    ErrnoClass.ACCESS: (
+        "permission_error",
+        frozenset("os_error output_file_error s3_storage_error called_process_error dataset_loading_error".split()),
+    ),
+    ErrnoClass.PATH: (
+        "file_not_found_error",
+        frozenset(
+            "os_error import_error dataset_loading_error model_loading_error output_file_error called_process_error "
+            "argument_error".split()
+        ),
+    ),
+    ErrnoClass.DEVICE: (
+        "os_error",
+        frozenset(
+            "s3_storage_error output_file_error dataset_loading_error model_loading_error node_failure network_error".split()
+        ),
+    ),
+}
+"""By class the reason that an errno speaks for, and those that say the same of a narrower case."""
+
+
+def errno_of(cited: Citation, facts: Facts) -> Errno | None:
+    """Return the errno that a cited line gives, or a line right below it that holds nothing else; None where neither does."""
+    if (match := _ERRNO.search(cited.text[:MOST_OF_LINE])) is not None:
+        return _errno(match["name"] or _BY_TEXT[match["text"].lower()], cited.line)
+    if cited.file != "job.log":
+        return None
+    for line in facts.between(cited.line + 1, cited.line + LINES_BELOW):
+        if len(line.text) <= LONGEST_BELOW and (alone := _ALONE.match(facts.streams.body(line.text).text)) is not None:
+            return _errno(_BY_TEXT[alone["text"].lower()], line.number)
+    return None
+
+
+def _errno(name: str, line: int) -> Errno:
+    text, kind = _TABLE[name]
+    return Errno(name, text, kind, line)
+
+
+def reason_by_errno(reason: str, errno: Errno) -> str:
+    """Return the reason that an errno speaks for; the given one where it says the same."""
+    if errno.kind is ErrnoClass.PROGRAM:
+        return "runtime_error" if reason in _OF_MACHINES else reason
+    ruling, narrower = FITTING[errno.kind]
+    return reason if reason in narrower else ruling
