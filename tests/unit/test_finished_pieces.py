@@ -38,9 +38,11 @@ def test_a_script_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path:
     check(tmp_path, case, case["script"].lstrip("\n"))
 
 
-@pytest.mark.parametrize("case", [*cases("python"), *cases("marks")])
+@pytest.mark.parametrize("case", [*cases("python"), *cases("marks"), *cases("whole")])
 def test_a_program_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "cut.py", case["program"].lstrip("\n"))
+    for name, text in case.get("beside", {}).items():
+        write(tmp_path / name, text.lstrip("\n"))
     check(tmp_path, case, case.get("script", "#!/bin/bash\nsrun python3 cut.py\n"))
 
 

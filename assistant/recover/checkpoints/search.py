@@ -34,6 +34,7 @@ from assistant.recover.checkpoints.save_options import keeps_no_state, only_serv
 from assistant.recover.checkpoints.search_outcome import (
     CheckpointSearch,
     SaveState,
+    changed_in_place,
     made_and_left_empty,
     never_saved_beside,
     save_ends,
@@ -54,8 +55,7 @@ __all__ = ["CheckpointSearch", "SaveState", "folder_moves", "search_checkpoints"
 
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
-NAMED_S = 15.0
-"""How long folders that a log names are looked through, one after another."""
+NAMED_S = 15.0  # for so long folders that a log names are looked through, one after another
 MOST_PLACES, MOST_PROCESS_PLACES, MOST_FILES_NAMED = 12, 6, 3
 
 
@@ -71,19 +71,19 @@ def search_checkpoints(
     """Return what a job saved and where.
 
     Args:
-        job: With its spec, where the scheduler keeps it.
+        job: With its spec.
         settings: The site's, as `checkpoint_places` takes them.
         log_texts: The job's log, in order.
         now: The time.
-        clock: Seconds that pass, for the limit of a walk.
-        claimed: Tells whether another job that ran at the same time names a folder: what is new there alone makes it nobody else's.
+        clock: Seconds, for the limit of a walk.
+        claimed: Tells whether another job that ran then names a folder: what is new there alone makes it nobody else's.
 
     Raises:
         Unavailable: The storage did not answer.
     """
     texts = list(log_texts)
     search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock, claimed=claimed))
-    search = _held_against_files(job, search, clock=clock, claimed=claimed)
+    search = changed_in_place(job, _held_against_files(job, search, clock=clock, claimed=claimed))
     if search.inventory is None:
         return search
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)

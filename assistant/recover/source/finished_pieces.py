@@ -28,6 +28,7 @@ from assistant.recover.shell.tree import (
 )
 from assistant.recover.source.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.source.reruns import LOG_FOLDERS, LOG_NAME
+from assistant.recover.source.whole_programs import whole_program
 
 __all__ = ["PieceWork", "pieces_of_script"]
 
@@ -72,6 +73,8 @@ class PieceWork(NamedTuple):
     """Where it passes over finished ones: `line 15 of its script`, `cut.py:9`; empty where it passes over none."""
     doubt: str = ""
     """What keeps it from being proven, with the line; empty where it is."""
+    marks: tuple[str, ...] = ()
+    """Files by which programs in one piece end at once, absolute: where one is there, a rerun does nothing."""
 
     @property
     def proven(self) -> bool:
@@ -96,7 +99,7 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
     if unread := next((program.unread_behind for program in programs if program.unread_behind), ""):
         return PieceWork(doubt=unread)
     if script.startswith("#!") and "python" in script.partition("\n")[0]:
-        return _of_python(programs)
+        return _of_program(programs[0]) if len(programs) == 1 else PieceWork()
     try:
         reader = _Script(script_tree(script), programs, read)
     except Unread as error:
@@ -105,14 +108,15 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
         return PieceWork(reader.guard_place or reader.guess(), str(error))
-    return PieceWork(reader.guard_place)
+    return PieceWork(reader.guard_place, marks=tuple(reader.marks))
 
 
-def _of_python(programs: Sequence[JobProgram]) -> PieceWork:
-    if len(programs) != 1:
-        return PieceWork()
-    work = pieces_of_program(programs[0])
-    return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0])) if work.guard_place else PieceWork()
+def _of_program(program: JobProgram) -> PieceWork:
+    """Return what one program proves: of one in one piece more has to be proven than of one that passes over pieces."""
+    work, whole = pieces_of_program(program), whole_program(program)
+    if whole.guard_place and work.guard_place in ("", whole.guard_place):
+        return PieceWork(whole.guard_place, whole.doubt, (whole.mark,) if whole.mark else ())
+    return PieceWork(work.guard_place, work.doubt or repeat_doubt(program))
 
 
 class _Script:
@@ -123,6 +127,7 @@ class _Script:
         self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
         self.guard_place = ""
+        self.marks: list[str] = []
         self.inside = self.steps = 0
         self._sources(statements, read)
         for command in all_commands(statements):
@@ -252,12 +257,11 @@ class _Script:
         program = next((part for part in self.programs if part.name == name), None)
         if not file or program is None:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
-        work = pieces_of_program(program)
-        doubt = work.doubt or repeat_doubt(program)
-        if work.guard_place and not self.guard_place:
-            self.guard_place = work.guard_place
-        if doubt:
-            raise _Doubt(doubt)
+        work = _of_program(program)
+        self.guard_place = self.guard_place or work.guard_place
+        self.marks += work.marks
+        if work.doubt:
+            raise _Doubt(work.doubt)
 
     def _prove(self, guard: _Guard) -> None:
         """Make sure that a half-written piece is never taken for a finished one.
