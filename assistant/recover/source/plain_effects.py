@@ -74,7 +74,7 @@ NO_METHODS = frozenset(
     (
         "unlink rmdir symlink_to hardlink_to link_to chmod lchmod truncate HDFStore memmap open_memmap ExcelWriter ctypeslib f2py "
         "DataSource makefile sendall kill terminate extractall writestr read_pickle read_sql read_sql_query read_sql_table "
-        "read_gbq read_hdf register_at_fork methodcaller exec eval"
+        "read_gbq read_hdf register_at_fork methodcaller exec eval FileType"
     ).split()
 )
 NO_FUNCTIONS = frozenset(
@@ -111,7 +111,7 @@ PLAIN_DUMPS = frozenset("json.dump json.dumps pickle.dump pickle.dumps yaml.dump
 COPIES = frozenset(("shutil.copy", "shutil.copy2", "shutil.copyfile"))
 EACH_TIME = frozenset("time datetime random uuid secrets tempfile".split())
 """Modules by which a name may be another one at each start."""
-MOST_CALLS = 4_000
+MOST_CALLS, MOST_ARGUMENTS = 4_000, 3
 
 
 class _Path(NamedTuple):
@@ -125,12 +125,13 @@ class _Doubt(Exception):
     """What is not on the list, with its line."""
 
 
-def effect_doubt(program: JobProgram, looked_for: Sequence[ast.Call]) -> str:
+def effect_doubt(program: JobProgram, looked_for: Sequence[ast.Call], printed: Sequence[str] = ()) -> str:
     """Return why a second run of a program may leave something else behind than a first one; empty where it does not.
 
     Args:
         program: All of its sources are looked at.
         looked_for: The tests of the mark by which it ends at once: no other call may look at what it writes.
+        printed: Files into which its script leads what it prints, as the script names them.
     """
     try:
         if not program.sources or not all(source.parsed for source in program.sources):
@@ -144,7 +145,7 @@ def effect_doubt(program: JobProgram, looked_for: Sequence[ast.Call]) -> str:
         }
         for source in program.sources:
             _check_names(source, own, functions)
-        _check_files(program, file_uses(program), functions, {id(call) for call in looked_for})
+        _check_files(program, file_uses(program), functions, {(call.lineno, call.col_offset) for call in looked_for}, printed)
     except _Doubt as error:
         return str(error)
     return ""
@@ -317,14 +318,16 @@ def _check_attribute(node: ast.Attribute, line: str, *, is_called: bool) -> None
         raise _Doubt(f"{line} hands {name} on, and what calls it is not followed")
 
 
-def _check_files(program: JobProgram, uses: FileUses, functions: set[str], looked_for: set[int]) -> None:
+def _check_files(
+    program: JobProgram, uses: FileUses, functions: set[str], looked_for: set[tuple[int, int]], printed: Sequence[str]
+) -> None:
     """Make sure that what is written is written anew, and that nothing of it is read.
 
     Raises:
         _Doubt: It is not.
     """
     reads: list[_Path] = []
-    writes: list[_Path] = []
+    writes = [_Path(os.path.normpath(outside_path(program, text) or "/*"), "its script") for text in printed]
     moves: list[_Path] = []
     count = 0
     for source in uses.reader.sources:
@@ -332,7 +335,8 @@ def _check_files(program: JobProgram, uses: FileUses, functions: set[str], looke
             count += 1
             if count > MOST_CALLS:
                 raise _Doubt(f"{program.name} is too long to be followed")
-            if id(call) in looked_for or dotted(call.func) in functions:
+            is_test = source is program.source and (call.lineno, call.col_offset) in looked_for
+            if is_test or dotted(call.func) in functions:
                 continue
             _sort_call(program, uses, Caller(source, call, scope), reads, writes, moves)
     for path in moves:
@@ -365,10 +369,17 @@ def _sort_call(
         known = [outside_path(program, text) for text in texts]
         if changes and any(UNRESOLVED in text for text in texts):
             raise _Doubt(f"{place}: the name {ast.unparse(node)[:80] if node is not None else ''} may be another one at each start")
-        if not known or not all(known):
+        if not known or not all(known) or any("~" in path for path in known):
             raise _Doubt(f"{place}: which file {ast.unparse(call)[:80]} names is not known")
         return [_Path(os.path.normpath(path) + inner, place) for path in known]
 
+    is_effect = method in WRITES_FIRST | OWN_PATH | LISTS | {"open", "replace", "rename", "glob", "rglob", "basicConfig"}
+    options = {item.arg for item in call.keywords}
+    is_starred = None in options or any(isinstance(item, ast.Starred) for item in call.args)
+    if is_effect and (
+        is_starred or options & {"root_dir", "dir_fd", "partition_cols", "opener"} or len(call.args) > MOST_ARGUMENTS
+    ):
+        raise _Doubt(f"{place} calls {name or method}() in a way that is not followed")
     if name in OPENS or (method == "open" and holder is not None):
         is_function = name in OPENS
         node = argument_of(call, "file", 0) if is_function else holder
@@ -404,8 +415,12 @@ def _sort_call(
         if not all(isinstance(mode, ast.Constant) and mode.value == "w" for mode in modes):
             raise _Doubt(f"{place} writes in a mode that may add to what is there")
         node = argument_of(call, "path_or_buf", 0) or next((item.value for item in call.keywords if item.arg in PATHS), None)
-        if node is not None:
-            writes.extend(paths(node))
+        if node is not None:  # NumPy and SciPy add a suffix
+            writes.extend(path for inner in ("", ".npy", ".npz", ".mat") for path in paths(node, inner))
+    elif method == "basicConfig":
+        nodes = [item.value for item in call.keywords if item.arg == "filename"]
+        if not all(LOG_NAME.search(PurePosixPath(path.text).name) for node in nodes for path in paths(node)):
+            raise _Doubt(f"{place} adds to a file that is no log by its name")
     elif (
         PRESENT.search(method) or (method in READS_OWN_PATH and not call.args and holder is not None) or method in ("glob", "rglob")
     ):

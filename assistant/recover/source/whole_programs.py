@@ -46,8 +46,13 @@ class _Whole(NamedTuple):
     """What is done when its body has ended."""
 
 
-def whole_program(program: JobProgram) -> WholeProgram:
-    """Return what a program in one piece proves: the first test that proves all, else the first one with its doubt."""
+def whole_program(program: JobProgram, printed: Sequence[str] = ()) -> WholeProgram:
+    """Return what a program in one piece proves: the first test that proves all, else the first one with its doubt.
+
+    Args:
+        program: All of it is read.
+        printed: Files into which its script leads what it prints.
+    """
     source = program.source
     if source is None or not source.parsed:
         return WholeProgram()
@@ -55,7 +60,7 @@ def whole_program(program: JobProgram) -> WholeProgram:
     for whole in _wholes(program, source):
         place = f"{PurePosixPath(source.path).name}:{whole.guard.line}"
         mark = _mark_path(program, source, whole)
-        doubt = _doubt(program, source, whole) or ("" if mark else f"{place}: which file it looks for is not known")
+        doubt = _doubt(program, source, whole, printed) or ("" if mark else f"{place}: which file it looks for is not known")
         if not doubt:
             return WholeProgram(place, "", mark)
         first = first if first.guard_place else WholeProgram(place, doubt)
@@ -132,7 +137,7 @@ def _mark_path(program: JobProgram, source: TrainerSource, whole: _Whole) -> str
     return outside_path(program, text) if text and UNRESOLVED not in text and COUNTED not in text else ""
 
 
-def _doubt(program: JobProgram, source: TrainerSource, whole: _Whole) -> str:
+def _doubt(program: JobProgram, source: TrainerSource, whole: _Whole, printed: Sequence[str]) -> str:
     name, guard = PurePosixPath(source.path).name, whole.guard
     if len(whole.tests) != 1 or sum(isinstance(node, ast.Call) for node in ast.walk(expression(guard.target))) > 1:
         return f"{name}:{guard.line} looks for more than one file, or makes its name anew"
@@ -148,7 +153,7 @@ def _doubt(program: JobProgram, source: TrainerSource, whole: _Whole) -> str:
             return f"{name}:{statement.lineno} works on behind {guard.target}, by which it ends at once"
     if handler := _passed_over(program):
         return f"{handler} goes on after an error"
-    return repeat_doubt(program) or effect_doubt(program, whole.tests)
+    return repeat_doubt(program) or effect_doubt(program, whole.tests, printed)
 
 
 def _work_within(source: TrainerSource, statement: ast.stmt) -> ast.Call | ast.stmt | None:
