@@ -199,7 +199,7 @@ def continued_place(job: Job, search: CheckpointSearch, read: FileReader) -> str
     is_read = bool(program.sources) and all(source.parsed for source in program.sources)
     if not is_read or commands - _OTHER_COMMANDS - {"cd"} or any(_LEARNS.search(source.text) for source in program.sources):
         return ""
-    work = [entry for entry in continued_work(programs) if entry.path and "*" not in entry.path]
+    work = [entry for entry in continued_work(programs) if entry.path and "*" not in entry.path and not entry.adds]
     paths = {f"{entry.path}{suffix}" for entry in work for suffix in (STORE_SUFFIXES if entry.is_store else ("",))}
     if not work or file_uses(program).saves or any(path in paths for path in program.removed):
         return ""

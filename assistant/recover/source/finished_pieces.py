@@ -117,8 +117,10 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
 def _of_program(program: JobProgram, printed: Sequence[str] = ()) -> PieceWork:
     """Return what one program proves: of one in one piece more has to be proven than of one that passes over pieces."""
     work, whole = pieces_of_program(program), whole_program(program, printed)
-    if whole.guard_place and work.guard_place in ("", whole.guard_place):
-        return PieceWork(whole.guard_place, whole.doubt, (whole.mark,) if whole.mark else ())
+    if whole.mark and work.guard_place in ("", whole.guard_place):
+        return PieceWork(whole.guard_place, "", (whole.mark,))
+    if whole.guard_place and work.guard_place == whole.guard_place:
+        return PieceWork(whole.guard_place, whole.doubt)
     return PieceWork(work.guard_place, work.doubt or repeat_doubt(program))
 
 
