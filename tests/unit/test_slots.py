@@ -53,7 +53,7 @@ def test_slots_are_judged_by_each_other(case: dict[str, Any], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "main"),
     [("md.chk.bak", "md.chk"), ("state_prev.cpt", "state.cpt"), ("old-restart.dat", "restart.dat"), ("x.rst~", "x.rst"),
-     ("bak", ""), ("restart.A", ""), ("older", "")],
+     ("bak", ""), ("restart.A", ""), ("older", ""), ("restart_last.dat", "")],
 )  # fmt: skip
 def test_a_former_one_is_told_by_its_word(name: str, main: str) -> None:
     assert former_of(name) == main

@@ -17,7 +17,7 @@ from assistant.recover.checkpoints.names import name_form, run_prefix
 
 SLOT = re.compile(r"[A-Da-d0-3]|even|odd|ping|pong|prev|previous|old|new|first|second|left|right|main|alt", re.IGNORECASE)
 """Words by which two files differ that are written in turn."""
-FORMER = re.compile(r"prev|previous|old|older|bak|backup|last", re.IGNORECASE)
+FORMER = re.compile(r"prev|previous|old|older|bak|backup", re.IGNORECASE)
 """Words that are added to the name of a file when the next one takes its place."""
 OF_STATE = re.compile(
     r"check-?point|ckpt|chkpt|chk|cpt|cp|snapshot|snap|restart|rst|resume|backup|dump|states?|sav|save|recover(?:y)?", re.IGNORECASE

@@ -431,8 +431,9 @@ def _is_awaited(scope: ast.AST, call: ast.Call, studies: set[str]) -> bool:
     for node in ast.walk(scope):
         if isinstance(node, ast.While) and any(inner is call for inner in ast.walk(node)):
             test = node.test
-            is_less = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt)
-            return is_one and is_less and isinstance(test.left, ast.Call) and _mentions(test.left, studies)
+            if not is_one or not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Lt):
+                return False
+            return len(test.ops) == 1 and isinstance(test.left, ast.Call) and _mentions(test.left, studies)
     return False
 
 
