@@ -224,19 +224,19 @@ def _save_lines(names: Sequence[str], texts: Sequence[str]) -> tuple[list[SaveLi
     last_shown: re.Match[str] | None = None
     reached = 0
     for text in (line[:MOST_CHARACTERS] for line in texts[-MOST_LINES:]):
-        named = frozenset(name for name, pattern in patterns.items() if pattern.search(text))
+        line_names = frozenset(name for name, pattern in patterns.items() if pattern.search(text))
         bare = text
-        for name in named:
+        for name in line_names:
             bare = patterns[name].sub(" ", bare)
-        shown = COUNT.search(bare)
-        if named and TELLS.search(bare) and not DOES_NOT.search(bare) and not LOADS.search(bare):
-            counted, reached = shown or last_shown, 0
+        line_count = COUNT.search(bare)
+        if line_names and TELLS.search(bare) and not DOES_NOT.search(bare) and not LOADS.search(bare):
+            counted, reached = line_count or last_shown, 0
             unit = _unit_of(counted) if counted is not None else ""
             number = _number_of(counted) if counted is not None else None
-            lines.append(SaveLine(named, number, unit in EPOCHS, ENDED.search(bare) is not None))
-        elif shown is not None and lines and (_unit_of(shown) in EPOCHS) == lines[-1].is_epoch:
-            reached = max(reached, _number_of(shown))
-        last_shown = shown or last_shown
+            lines.append(SaveLine(line_names, number, unit in EPOCHS, ENDED.search(bare) is not None))
+        elif line_count is not None and lines and (_unit_of(line_count) in EPOCHS) == lines[-1].is_epoch:
+            reached = max(reached, _number_of(line_count))
+        last_shown = line_count or last_shown
     return lines, reached
 
 

@@ -80,12 +80,12 @@ def former_of(name: str) -> str:
     return "".join(parts[2:] if place == 0 else [*parts[: place - 1], *parts[place + 1 :]])
 
 
-def is_of_series(entry: Entry, other: Entry) -> bool:
+def is_of_series(entry: Entry, sister: Entry) -> bool:
     """Tell whether two checkpoints are of one series: of one layout, form of name and run, or written in turn."""
-    if entry.slot or other.slot:
-        return entry.slot == other.slot
-    same_form = name_form(other.path.name) == name_form(entry.path.name)
-    return other.format is entry.format and same_form and run_prefix(other.path.name) == run_prefix(entry.path.name)
+    if entry.slot or sister.slot:
+        return entry.slot == sister.slot
+    same_form = name_form(sister.path.name) == name_form(entry.path.name)
+    return sister.format is entry.format and same_form and run_prefix(sister.path.name) == run_prefix(entry.path.name)
 
 
 def turns_of(names: Collection[str], lines: Iterable[SaveLine], reached: int) -> Turns | None:

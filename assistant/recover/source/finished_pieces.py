@@ -109,8 +109,8 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
         return PieceWork(reader.guard_place or reader.guess(), str(error))
-    beside = (effect_doubt(program, ()) for program in programs if program.name not in reader.marks.values())
-    doubt = (reader.changing or next(filter(None, beside), "")) if reader.marks else ""
+    doubts = (effect_doubt(program, ()) for program in programs if program.name not in reader.marks.values())
+    doubt = (reader.changing or next(filter(None, doubts), "")) if reader.marks else ""
     return PieceWork(reader.guard_place, doubt, tuple(reader.marks))
 
 

@@ -84,10 +84,10 @@ def repeat_doubt(program: JobProgram) -> str:
         line = f"{PurePosixPath(caller.source.path).name}:{caller.node.lineno}"
         called = dotted(caller.node.func)
         opened = called in OPENS or called.rpartition(".")[2] == "open"
-        given = (
+        modes = (
             str(item.value.value) for item in caller.node.keywords if item.arg == "mode" and isinstance(item.value, ast.Constant)
         )
-        mode = uses.mode_of(caller) if opened else next(given, "")
+        mode = uses.mode_of(caller) if opened else next(modes, "")
         path_texts = uses.reader.texts(caller.source, _path_of(caller.node), caller.scope) if mode else frozenset()
         if mode and (mode[0] == "a" or "+" in mode) and not _is_log(path_texts):
             return f"{line} appends to {ast.unparse(_path_of(caller.node))[:120]}, and a rerun would do so a second time"

@@ -34,7 +34,7 @@ MODULES = frozenset(
     ).split()
 )
 """Modules whose functions that change something are known here."""
-NAMED = {
+ALLOWED = {
     "os": frozenset(
         (
             "path environ getenv makedirs replace rename listdir scandir walk getcwd sep linesep cpu_count getpid stat fspath "
@@ -246,7 +246,7 @@ def _check_names(source: TrainerSource, own: set[str], functions: set[str]) -> N
             or (node.id == "open" and id(node) not in called)
         ):
             raise _Doubt(f"{line} uses {node.id}, and what that calls is not followed")
-    known = imported | functions | set(dir(builtins))
+    defined_names = imported | functions | set(dir(builtins))
     for node in nodes:
         line = f"{name}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in (imported | {"open", "print", "exit"}):
@@ -255,7 +255,9 @@ def _check_names(source: TrainerSource, own: set[str], functions: set[str]) -> N
             raise _Doubt(f"{line} gives {node.arg} another meaning")
         if not isinstance(node, ast.Call):
             continue
-        if not isinstance(node.func, ast.Name | ast.Attribute) or (isinstance(node.func, ast.Name) and node.func.id not in known):
+        if not isinstance(node.func, ast.Name | ast.Attribute) or (
+            isinstance(node.func, ast.Name) and node.func.id not in defined_names
+        ):
             raise _Doubt(f"{line} calls {ast.unparse(node.func)[:60]}, and what that is, is not followed")
 
 
@@ -269,7 +271,7 @@ def _imported(node: ast.Import | ast.ImportFrom, own: set[str], line: str) -> It
         for item in node.names:
             root, _, inner = item.name.partition(".")
             is_renamed = (
-                item.asname is not None and (root, item.asname) not in ALIASES and root in (*NAMED, *FROM, "pathlib", "glob")
+                item.asname is not None and (root, item.asname) not in ALIASES and root in (*ALLOWED, *FROM, "pathlib", "glob")
             )
             if root in own and root not in MODULES:
                 yield item.asname or root
@@ -282,7 +284,7 @@ def _imported(node: ast.Import | ast.ImportFrom, own: set[str], line: str) -> It
         yield from (item.asname or item.name for item in node.names)
         return
     for item in node.names:
-        allowed = FROM.get(module, NAMED.get(module))
+        allowed = FROM.get(module, ALLOWED.get(module))
         is_own_module = node.level and not node.module and item.name in own
         if is_own_module:
             yield item.asname or item.name
@@ -303,9 +305,9 @@ def _imported(node: ast.Import | ast.ImportFrom, own: set[str], line: str) -> It
 
 def _check_attribute(node: ast.Attribute, line: str, *, is_called: bool) -> None:
     name = dotted(node)
-    root, _, rest = name.partition(".")
-    first = rest.partition(".")[0]
-    if root in NAMED and rest and first not in NAMED[root]:
+    root, _, inner_name = name.partition(".")
+    first = inner_name.partition(".")[0]
+    if root in ALLOWED and inner_name and first not in ALLOWED[root]:
         raise _Doubt(f"{line} uses {name}, which may change what is there")
     if name.startswith(("scipy.io", "sp.io", "pd.io", "pandas.io")) and not name.startswith(
         ("scipy.io.savemat", "scipy.io.loadmat")
@@ -366,12 +368,12 @@ def _sort_call(
 
     def paths(node: ast.expr | None, inner: str = "") -> list[_Path]:
         texts: Texts = texts_of(caller.source, node, caller.scope)
-        known = [outside_path(program, text) for text in texts]
+        file_paths = [outside_path(program, text) for text in texts]
         if changes and any(UNRESOLVED in text for text in texts):
             raise _Doubt(f"{place}: the name {ast.unparse(node)[:80] if node is not None else ''} may be another one at each start")
-        if not known or not all(known) or any("~" in path for path in known):
+        if not file_paths or not all(file_paths) or any("~" in path for path in file_paths):
             raise _Doubt(f"{place}: which file {ast.unparse(call)[:80]} names is not known")
-        return [_Path(os.path.normpath(path) + inner, place) for path in known]
+        return [_Path(os.path.normpath(path) + inner, place) for path in file_paths]
 
     is_effect = method in WRITES_FIRST | OWN_PATH | LISTS | {"open", "replace", "rename", "glob", "rglob", "basicConfig"}
     options = {item.arg for item in call.keywords}

@@ -42,7 +42,7 @@ class _Whole(NamedTuple):
     guard: Guard
     tests: list[ast.Call]
     scope: ast.FunctionDef | None
-    behind: list[ast.stmt]
+    last_statements: list[ast.stmt]
     """What is done when its body has ended."""
 
 
@@ -103,7 +103,10 @@ def _only_calls(statement: ast.stmt, call: ast.Call) -> bool:
 
 
 def _guards(
-    body: ast.Module | ast.FunctionDef, statements: Sequence[ast.stmt], scope: ast.FunctionDef | None, behind: list[ast.stmt]
+    body: ast.Module | ast.FunctionDef,
+    statements: Sequence[ast.stmt],
+    scope: ast.FunctionDef | None,
+    last_statements: list[ast.stmt],
 ) -> Iterator[_Whole]:
     for place, statement in enumerate(statements):
         if not isinstance(statement, ast.If) or statement.orelse:
@@ -114,9 +117,9 @@ def _guards(
             continue
         target, later = ast.unparse(targets[0]), [*statements[place + 1 :]]
         if is_present and _ends(statement.body, scope):
-            yield _Whole(Guard(target, statement.lineno, later, body), tests, scope, behind)
+            yield _Whole(Guard(target, statement.lineno, later, body), tests, scope, last_statements)
         elif not is_present and not _ends(statement.body, scope):
-            yield _Whole(Guard(target, statement.lineno, statement.body, body), tests, scope, [*later, *behind])
+            yield _Whole(Guard(target, statement.lineno, statement.body, body), tests, scope, [*later, *last_statements])
 
 
 def _ends(body: Sequence[ast.stmt], scope: ast.FunctionDef | None) -> bool:
@@ -148,7 +151,7 @@ def _doubt(program: JobProgram, source: TrainerSource, whole: _Whole, printed: S
         return f"{name}:{guard.line} looks for {guard.target}, and where that is written is not told"
     if work := _work_within(source, guard.work[at]):
         return f"{name}:{work.lineno} works while {guard.target} is made, by which it ends at once"
-    for statement in (*guard.work[at + 1 :], *whole.behind):
+    for statement in (*guard.work[at + 1 :], *whole.last_statements):
         if not _is_quiet(statement):
             return f"{name}:{statement.lineno} works on behind {guard.target}, by which it ends at once"
     if handler := _passed_over(program):
