@@ -12,7 +12,8 @@ English), `plain_english`, `chooser` on `words` and `node_words` (with the names
 out, what is left), `corrections` (what puts one right or takes it back), `conditions` (when it is to be followed), `readings`
 (which intent is likeliest, and what is asked back), `request_names` (what an intent needs, the job where none is named), `outright`
 (what is answered before an intent is chosen), `restart_wishes`, `queries` (what of all jobs), `aspects` with `change_aspects` (what
-is asked outright: how sure, whose fault, what then, was it done), `elsewhere` (another cluster), `slurm_commands` (typed as a question) and `small_talk`. What answers:
+is asked outright: how sure, whose fault, what then, was it done), `elsewhere` (another cluster),
+`slurm_commands` (typed as a question) and `small_talk`. What answers:
 `compose` puts together what `coverage` cannot tell, the first sentence of `forms` and `node_leads`, of `tell_aspects` or of
 `tell_counsel`, and `tellers` with `tell_jobs`, `tell_incidents`, `tell_restarts`, `tell_comparison`, `tell_queries`,
 `changes_asked` and `tell_changes` (whether a change was made), `evidence_times`, `waiting` (what waits already), `tell_orders`

@@ -108,6 +108,8 @@ def _file_words(file: KeptFile, job: Job) -> str:
     name = str(file.path.relative_to(folder)) if inside and folder is not None else str(file.path)
     amount = f"{file.lines:,} line{'s' if file.lines != 1 else ''}" if file.lines is not None else f"{file.size_bytes:,} bytes"
     does = "goes on behind what it holds" if file.work.is_store else "reads it first and passes over what stands in it"
+    if file.work.adds:
+        return f"{name} is there ({amount}), and a start makes its full number again beside what that holds ({file.work.adds})."
     return f"{name} is there ({amount}), and a start {does} ({file.work.place})."
 
 

@@ -313,7 +313,7 @@ def pieces_made(job: Job, folders: Mapping[str, Path], now: datetime) -> str:
 def _written_since(job: Job, programs: Sequence[JobProgram]) -> str:
     """Return that a job has written to a file that its program reads first, to go on behind it, as a sentence; empty where not."""
     for work in continued_work(programs):
-        if job.started is None or not work.path or "*" in work.path:
+        if job.started is None or not work.path or "*" in work.path or work.adds:
             continue
         with reading_as(job.account), suppress(OSError):
             status = within(LOOK_S, partial(status_of, Path(work.path)), work.path)

@@ -21,6 +21,9 @@ def cases(name: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in listed]
 
 
+WHOLE = [case for name in ("whole", "whole_unsafe", "whole_unsafe_second", "whole_unsafe_third") for case in cases(name)]
+
+
 def check(folder: Path, case: dict[str, Any], script: str) -> None:
     job = job_in(folder)
     assert job.spec is not None
@@ -38,9 +41,11 @@ def test_a_script_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path:
     check(tmp_path, case, case["script"].lstrip("\n"))
 
 
-@pytest.mark.parametrize("case", [*cases("python"), *cases("marks")])
+@pytest.mark.parametrize("case", [*cases("python"), *cases("marks"), *WHOLE])
 def test_a_program_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "cut.py", case["program"].lstrip("\n"))
+    for name, text in case.get("beside", {}).items():
+        write(tmp_path / name, text.lstrip("\n"))
     check(tmp_path, case, case.get("script", "#!/bin/bash\nsrun python3 cut.py\n"))
 
 

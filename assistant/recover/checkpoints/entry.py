@@ -69,6 +69,8 @@ class Entry:
     """Why its files could not be listed; then `files` is empty."""
     marked: bool = False
     """Whether NeMo's marker of a save that did not finish lies beside it."""
+    slot: str = ""
+    """What is common to the names of the files that are written in turn with it; empty where nothing shows such."""
 
     def file(self, name: str) -> Path:
         """Return where one of its files lies."""

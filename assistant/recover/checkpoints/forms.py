@@ -32,8 +32,9 @@ from assistant.recover.checkpoints.files import (
     safetensors_problem,
     zip_problem,
 )
-from assistant.recover.checkpoints.names import SUFFIXES, name_form, run_prefix
+from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.checkpoints.shards import IGNORED_BYTES, SHRUNK_SHARE, role
+from assistant.recover.checkpoints.slots import is_of_series
 from assistant.recover.checkpoints.streams import (
     LZ4_MAGIC,
     ZSTD_MAGIC,
@@ -337,7 +338,7 @@ def series_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], *, read
         return SeriesVerdict(lacking=f"{len(unlike)} of {len(looks)} others of its series, before it, do not begin as it does")
     begins = f"{len(alike)} other{'s' if len(alike) > 1 else ''} of its series begin{'' if len(alike) > 1 else 's'} as it does"
     header = _header_verdict(own, alike)
-    size = SeriesVerdict() if header.grounds else _size_verdict(own, alike)
+    size = SeriesVerdict() if header.grounds else _size_verdict(own, alike, ignored=0 if entry.slot else IGNORED_BYTES)
     verdicts = [header, size, _end_verdict(own, alike)]
     if read_bytes >= own.size:
         verdicts.append(_content_verdict(own, alike[0], read_bytes))
@@ -374,12 +375,9 @@ def fails_alone(entry: Entry, name: str, neighbours: Sequence[Entry], *, read_by
 
 def _sisters(entry: Entry, name: str, neighbours: Sequence[Entry]) -> list[tuple[Entry, str]]:
     """Return the nearest other checkpoints of a series with the file of the same role in each; those before come first."""
-    form, run, file_role = name_form(entry.path.name), run_prefix(entry.path.name), role(entry, name)
-    series = []
+    file_role, series = role(entry, name), []
     for neighbour in neighbours:
-        if neighbour.path == entry.path or neighbour.format is not entry.format or neighbour.temporary:
-            continue
-        if name_form(neighbour.path.name) != form or run_prefix(neighbour.path.name) != run:
+        if neighbour.path == entry.path or neighbour.temporary or not is_of_series(entry, neighbour):
             continue
         single = len(neighbour.files) == 1 == len(entry.files)
         inner = next(
@@ -420,8 +418,8 @@ def _of_other_form(own: _Look, looks: Sequence[_Look]) -> SeriesVerdict:
     return SeriesVerdict(f"begins with {own.head[:8]!r}, where {sisters} {form if len(looks) > 1 else form.replace('are', 'is')}")
 
 
-def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
-    """Compare a size with those before it, else with those behind it."""
+def _size_verdict(own: _Look, alike: Sequence[_Look], *, ignored: int) -> SeriesVerdict:
+    """Compare a size with those before it, else with those behind it, of which it may lack some ignored bytes."""
     before = [look.size for look in sorted(alike, key=lambda look: look.step) if look.step < own.step]
     sizes = before or [look.size for look in alike]
     low, spread = min(sizes), max(sizes) - min(sizes)
@@ -439,7 +437,7 @@ def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
         return SeriesVerdict(grounds=("its size agrees with theirs",))
     sisters = f"{'all' if len(sizes) > 1 else 'the one'} {'before' if before else 'behind'} it"
     words = f"has {own.size:,} bytes, {sisters} at least {low:,}"
-    if not before and (own.size >= low * SHRUNK_SHARE or low - own.size <= IGNORED_BYTES):
+    if not before and (own.size >= low * SHRUNK_SHARE or low - own.size <= ignored):
         return SeriesVerdict(grounds=("its size is close to theirs",))
     if before and len(sizes) > 1 and not is_rough and own.size < low - max(2 * spread, SLACK_BYTES):
         return SeriesVerdict(damage=words)

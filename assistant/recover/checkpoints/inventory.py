@@ -25,6 +25,7 @@ from assistant.recover.checkpoints.layout import UNKNOWN_STEP, counts_steps, ent
 from assistant.recover.checkpoints.names import SUFFIXES, number_in, run_prefix, says_epoch
 from assistant.recover.checkpoints.secured import is_secured, secured_entries
 from assistant.recover.checkpoints.shards import NO_STEP, missing_problems, shard_count_problem, size_problems
+from assistant.recover.checkpoints.slots import is_of_series
 from assistant.recover.checkpoints.trackers import (
     TENSORFLOW_TRACKER,
     Tracker,
@@ -365,9 +366,8 @@ def _is_followed(entry: Entry, neighbours: Sequence[Entry], names: Tracker | Non
         return True
     last = max((stat.mtime for stat in entry.files.values()), default=math.inf)
     run = run_prefix(entry.path.name)
-    later = [
-        save for save in neighbours if save.step > entry.step and save.format is entry.format and run_prefix(save.path.name) == run
-    ]
+    alike = (save for save in neighbours if save.format is entry.format and run_prefix(save.path.name) == run)
+    later = [save for save in [*alike, *filter(partial(is_of_series, entry), neighbours)] if save.step > entry.step]
     whole = (save for save in later if save.files and len(save.files) >= len(entry.files))
     return any(min(stat.mtime for stat in save.files.values()) > last for save in whole)
 
@@ -427,7 +427,7 @@ def _content(entry: Entry, neighbours: Sequence[Entry], read: int) -> _Content:
 
 def _file_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], read: int) -> FileVerdict:
     """Return what is known of one file: what all of its series fail is no check, and zeros at the end of it alone are damage."""
-    is_alone = entry.path.name == name and number_in(name) is None and entry.format in OWN_FORMS
+    is_alone = entry.path.name == name and (number_in(name) is None or bool(entry.slot)) and entry.format in OWN_FORMS
     verdict = file_verdict(entry.file(name), read_bytes=read, any_form=is_alone)
     if verdict.is_doubtful and entry.format in OWN_FORMS and not fails_alone(entry, name, neighbours, read_bytes=read):
         return FileVerdict(unread="begins with a line of digits that are no digest of what follows, as in all of its series")

@@ -27,6 +27,7 @@ from assistant.recover.checkpoints.names import (
     says_epoch,
     without_suffix,
 )
+from assistant.recover.checkpoints.slots import MOST_SLOTS, slot_form
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
 
 TEMPORARY = re.compile(
@@ -61,10 +62,6 @@ COMPOSER_FILE = re.compile(r"ep\d{1,18}-ba\d{1,18}(?:-rank\d{1,9})?(?:\.pt)?$")
 ORBAX_FILE = re.compile(r"(?:^|/)(?:_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding|commit_success\.txt)$")
 UNKNOWN_STEP = 0  # of a file that tells its step neither in its name nor in its content; it is healthy only once it has a place
 MOST_EPOCHS = 10**9
-MOST_SLOTS = 4
-"""Numbers below it in a name may be those of files that are written in turn, and then count no steps."""
-SLOT = re.compile(r"[A-Da-d0-3]|even|odd|ping|pong|prev|previous|old|new|first|second|left|right|main|alt", re.IGNORECASE)
-"""Words by which two files differ that are written in turn."""
 PLAIN_FOLDER = re.compile(
     r"(?:[a-z]{1,40}[-_.=])?(?:global[-_]?)?(?:step|iter(?:ation)?|ep(?:och)?|batch|ckpt|checkpoint|snapshot|save)s?[-_=.]?\d{1,18}(?:[-_].{0,100})?",
     re.IGNORECASE,
@@ -236,8 +233,7 @@ def _without_slot_number(entry: Entry, listed: Sequence[Entry]) -> Entry:
 
 def _slot_form(name: str) -> tuple[str, ...]:
     """Return a name with the word left out by which two files that are written in turn differ; its own where it has none."""
-    parts = re.split(r"([._-])", name)
-    return tuple("*" if SLOT.fullmatch(part) else part for part in parts) if name.endswith(SUFFIXES) else (name, "")
+    return slot_form(name) if name.endswith(SUFFIXES) else (name, "")
 
 
 def _reachable_entry(path: Path, forms: Collection[str] = ()) -> Entry | None:

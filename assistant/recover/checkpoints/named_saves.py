@@ -22,12 +22,13 @@ from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory, judged_anew
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, UNNUMBERED, counts_steps
-from assistant.recover.checkpoints.names import COUNTS_HERE, is_rolling, number_in, without_suffix
+from assistant.recover.checkpoints.names import COUNTS_HERE, Unit, is_rolling, number_in, without_suffix
 from assistant.recover.checkpoints.shards import NO_STEP
+from assistant.recover.checkpoints.slots import MOST_SLOTS, SaveLine, former_of, groups_of, turns_of
 from assistant.recover.shell.folders import CLOCKS_APART
-from assistant.untrusted import is_regular, status_of
+from assistant.untrusted import is_regular, list_folder, status_of
 
-MOST_LINES, MOST_FILES = 20_000, 4
+MOST_LINES, MOST_FILES, MOST_CHILDREN = 20_000, 4, 2_000
 MOST_CHARACTERS = 1_000
 TELLS = re.compile(
     r"\b(?:sav(?:ed|es|ing)|wrote|writ(?:es|ten|ing)|checkpoint(?:ed)?|snapshot|dump(?:ed|s|ing)|stor(?:ed|es|ing))\b",
@@ -62,6 +63,7 @@ COUNT = re.compile(
     re.IGNORECASE,
 )
 """A word for what a program counts, with its number."""
+ENDED = re.compile(r"\b(?:saved|wrote|written|dumped|stored|complete[d]?|done)\b", re.IGNORECASE)
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
 
 
@@ -86,6 +88,15 @@ def named_saves(job: Job, texts: Sequence[str]) -> list[Path]:
                 state_names.add(name)
     paths = [job.work_dir / name.removeprefix("./") for name, count in saves.items() if name in state_names or count > 1]
     return [path for path in dict.fromkeys(paths) if _is_written(path, job)][:MOST_FILES]
+
+
+def former_saves(path: Path, job: Job) -> list[Path]:
+    """Return the files beside one that its log names which the attempt wrote and whose names say that they are its former ones."""
+    try:
+        children = list_folder(path.parent, MOST_CHILDREN)
+    except (OSError, InputError, UnreadableFile, OwnerDenied):
+        return []
+    return [child for child in children if former_of(child.name) == path.name and _is_written(child, job)][:MOST_FILES]
 
 
 def numbered_saves(job: Job, texts: Sequence[str]) -> dict[Path, str]:
@@ -159,6 +170,88 @@ def _is_of_attempt(changed: float, job: Job) -> bool:
     return job.ended is None or not job.state.ended or changed <= (job.ended + CLOCKS_APART).timestamp()
 
 
+def with_turns(listing: Inventory, job: Job, texts: Sequence[str], *, now: datetime) -> Inventory:
+    """Return an inventory in which files that are written in turn have the counts of their last saves, and are compared.
+
+    Only those that the attempt wrote itself, in the order of its log; others stay as they are.
+
+    Args:
+        listing: What the folder of a job holds.
+        job: With the times of its attempt.
+        texts: Lines of the log of that attempt, in order.
+        now: The time.
+    """
+    single = {
+        entry.path.name: (entry, save)
+        for entry, save in zip(listing.entries, listing.checkpoints, strict=True)
+        if _may_take_turns(entry) and _is_of_attempt(save.saved_at.timestamp(), job)
+    }
+    placed: dict[Path, Entry] = {}
+    grounds: dict[Path, str] = {}
+    for names in groups_of(list(single)):
+        turns = turns_of(names, *_save_lines(names, texts))
+        if turns is None or len({single[name][0].path.parent for name in names}) > 1:
+            continue
+        in_order = sorted(names, key=lambda name: (name not in turns.former, turns.counts[name]))
+        by_time = sorted(names, key=lambda name: single[name][1].saved_at)
+        in_writing = by_time[-1] if turns.is_done and not turns.former and by_time == [*in_order[1:], in_order[0]] else ""
+        if not (by_time == in_order or in_writing) or len({single[name][1].saved_at for name in names}) < len(names):
+            continue  # the log tells another order than the times
+        for name in names:
+            entry, step = single[name][0], turns.counts[name]
+            layout = Format.EPOCHS if turns.is_epoch else Format.PLAIN
+            if name in turns.former:
+                layout, grounds[entry.path] = Format.PLACED, f"its name and time say that it was written before {former_of(name)}"
+            elif name == in_writing:  # the line of a save may come behind it
+                step, layout = max(turns.counts.values()) + turns.interval, Format.PLACED
+                grounds[entry.path] = "it was the next in turn, and was written behind the others"
+            placed[entry.path] = replace(entry, step=step, format=layout, slot=min(names))
+    return judged_anew(listing, placed, grounds, now=now, live=not job.state.ended) if placed else listing
+
+
+def _may_take_turns(entry: Entry) -> bool:
+    """Tell whether a file may be a slot: no number in its name counts, and it tells no step inside."""
+    number = number_in(entry.path.name)
+    is_told = entry.step not in (UNKNOWN_STEP, number.number if number is not None else UNKNOWN_STEP)
+    is_slot = number is None or (number.unit is Unit.UNNAMED and number.number < MOST_SLOTS)
+    return not is_told and is_slot and not entry.temporary and list(entry.files) == [entry.path.name]
+
+
+def _save_lines(names: Sequence[str], texts: Sequence[str]) -> tuple[list[SaveLine], int]:
+    """Return the lines of a log that tell of saves of some files, and the highest count behind the last of them, 0 for none."""
+    patterns = {name: _name_pattern(name) for name in names}
+    lines: list[SaveLine] = []
+    last_shown: re.Match[str] | None = None
+    reached = 0
+    for text in (line[:MOST_CHARACTERS] for line in texts[-MOST_LINES:]):
+        line_names = frozenset(name for name, pattern in patterns.items() if pattern.search(text))
+        bare = text
+        for name in line_names:
+            bare = patterns[name].sub(" ", bare)
+        line_count = COUNT.search(bare)
+        if line_names and TELLS.search(bare) and not DOES_NOT.search(bare) and not LOADS.search(bare):
+            counted, reached = line_count or last_shown, 0
+            unit = _unit_of(counted) if counted is not None else ""
+            number = _number_of(counted) if counted is not None else None
+            lines.append(SaveLine(line_names, number, unit in EPOCHS, ENDED.search(bare) is not None))
+        elif line_count is not None and lines and (_unit_of(line_count) in EPOCHS) == lines[-1].is_epoch:
+            reached = max(reached, _number_of(line_count))
+        last_shown = line_count or last_shown
+    return lines, reached
+
+
+def _name_pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w~-]|\.\w)")
+
+
+def _number_of(match: re.Match[str]) -> int:
+    return int(match["number"] or match["before"])
+
+
+def _unit_of(match: re.Match[str]) -> str:
+    return (match["word"] or match["unit"]).lower()
+
+
 def with_places(listing: Inventory, job: Job, texts: Sequence[str], *, now: datetime) -> Inventory:
     """Return an inventory in which files that tell no step have the place that log and times give them; others stay as they are.
 
@@ -192,7 +285,7 @@ def _logged(entry: Entry, texts: Sequence[str], listing: Inventory) -> tuple[Ent
 
     Where the log counts on by as much as lies between two saves, the file may be of a later one, of which no line tells.
     """
-    name = re.compile(rf"(?<![\w.-]){re.escape(entry.path.name)}(?![\w-]|\.\w)")
+    name = _name_pattern(entry.path.name)
     counts: list[tuple[int, bool]] = []
     last_shown = count_before = None
     for text in texts[-MOST_LINES:]:
@@ -204,15 +297,9 @@ def _logged(entry: Entry, texts: Sequence[str], listing: Inventory) -> tuple[Ent
             counts.append((UNKNOWN_STEP, False))
             count_before = last_shown
             continue
-        number, unit = match["number"] or match["before"], (match["word"] or match["unit"]).lower()
-        counts.append((int(number), unit in EPOCHS))
-    if (
-        counts
-        and counts[-1][0] == UNKNOWN_STEP
-        and count_before is not None
-        and (count_before["word"] or count_before["unit"]).lower() not in EPOCHS
-    ):
-        number = int(count_before["number"] or count_before["before"])
+        counts.append((_number_of(match), _unit_of(match) in EPOCHS))
+    if counts and counts[-1][0] == UNKNOWN_STEP and count_before is not None and _unit_of(count_before) not in EPOCHS:
+        number = _number_of(count_before)
         return (
             (replace(entry, step=number, format=Format.PLACED), f"its log tells of its save behind `{count_before[0]}`")
             if number

@@ -19,7 +19,7 @@ from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.entry import Format
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, LAST_NUMBER, PLAIN_FOLDER, names_step, step_of_form
-from assistant.recover.checkpoints.named_saves import named_saves, numbered_saves
+from assistant.recover.checkpoints.named_saves import former_saves, named_saves, numbered_saves
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.own_folders import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
 from assistant.recover.checkpoints.save_options import SaveFolder, save_folders
@@ -289,7 +289,7 @@ def _named_places(job: Job, texts: Sequence[str]) -> list[Place]:
     places = [Place(folder, how.format(form), sure=False, forms=frozenset((form,))) for folder, form in numbered]
     names: dict[Path, list[str]] = {}
     for path in named_saves(job, texts):
-        names.setdefault(path.parent, []).append(path.name)
+        names.setdefault(path.parent, []).extend(file.name for file in (path, *former_saves(path, job)))
     return places or [Place(top, how.format(files[0]), sure=False, forms=frozenset(files)) for top, files in names.items()]
 
 

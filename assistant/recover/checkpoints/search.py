@@ -16,7 +16,7 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.named_saves import with_places
+from assistant.recover.checkpoints.named_saves import with_places, with_turns
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, Walk, new_checkpoints, own_folder
 from assistant.recover.checkpoints.ownership import histories_of, own_checkpoints
 from assistant.recover.checkpoints.place import (
@@ -34,6 +34,7 @@ from assistant.recover.checkpoints.save_options import keeps_no_state, only_serv
 from assistant.recover.checkpoints.search_outcome import (
     CheckpointSearch,
     SaveState,
+    changed_in_place,
     made_and_left_empty,
     never_saved_beside,
     save_ends,
@@ -54,8 +55,7 @@ __all__ = ["CheckpointSearch", "SaveState", "folder_moves", "search_checkpoints"
 
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
-NAMED_S = 15.0
-"""How long folders that a log names are looked through, one after another."""
+NAMED_S = 15.0  # for so long folders that a log names are looked through, one after another
 MOST_PLACES, MOST_PROCESS_PLACES, MOST_FILES_NAMED = 12, 6, 3
 
 
@@ -71,26 +71,26 @@ def search_checkpoints(
     """Return what a job saved and where.
 
     Args:
-        job: With its spec, where the scheduler keeps it.
+        job: With its spec.
         settings: The site's, as `checkpoint_places` takes them.
         log_texts: The job's log, in order.
         now: The time.
-        clock: Seconds that pass, for the limit of a walk.
-        claimed: Tells whether another job that ran at the same time names a folder: what is new there alone makes it nobody else's.
+        clock: Seconds, for the limit of a walk.
+        claimed: Tells whether another job that ran then names a folder: what is new there alone makes it nobody else's.
 
     Raises:
         Unavailable: The storage did not answer.
     """
     texts = list(log_texts)
     search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock, claimed=claimed))
-    search = _held_against_files(job, search, clock=clock, claimed=claimed)
+    search = changed_in_place(job, _held_against_files(job, search, clock=clock, claimed=claimed))
     if search.inventory is None:
         return search
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
     own = own_checkpoints(search.inventory, job, texts, saves, histories)
     if not own.doubt:
         with reading_as(job.account):
-            placed = with_places(own.inventory, job, texts, now=now)
+            placed = with_places(with_turns(own.inventory, job, texts, now=now), job, texts, now=now)
             ends = save_ends(placed, job, texts, search.programs)
             return replace(search, inventory=with_save_ends(placed, ends, now=now, live=not job.state.ended))
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
@@ -474,6 +474,11 @@ def _without(
     return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
 
 
+def _names_job(folder: Path, job_id: str) -> bool:
+    """Tell whether a job's id is a number of its own in a path."""
+    return re.search(rf"(?<!\d){re.escape(job_id)}(?!\d)", str(folder)) is not None
+
+
 def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -> str:
     """Return why a new job would look in another folder, as each start names it anew, for people; empty if it would not.
 
@@ -492,8 +497,11 @@ def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -
     folders = {folder.folder for folder in save_folders(search.programs)}
     holds = [folder for folder in folders if folder in (save_folder, *save_folder.parents)]
     if holds and not same_id and any(JOB_ID.search(text) for text in texts):
-        later = {folder.folder for folder in save_folders(programs_of(as_another_job(job)))}
-        if not any(folder in later for folder in holds):
+        later_programs = programs_of(as_another_job(job))
+        later = {folder.folder for folder in save_folders(later_programs)}
+        # what each start writes anew under a name with its id is not there yet
+        is_read = all(program.sources for program in later_programs) or _names_job(save_folder, job.id)
+        if is_read and not any(folder in later for folder in holds):
             return f"the path of {save_folder} holds the job's id"
     if save_folder in holds:
         return ""

@@ -34,6 +34,8 @@ from assistant.recover.shell.words import joined_path
 from assistant.recover.source.continued_work import continued_work
 from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.finished_pieces import pieces_of_script
+from assistant.recover.source.plain_effects import repeated_change
+from assistant.recover.source.script_appends import script_appends
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
@@ -69,6 +71,8 @@ class CheckpointSearch:
     """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
     pieces: str = ""
     """With NEVER_SAVED: the line by which its script is proven to pass over finished pieces, so that it does what is missing."""
+    begins_anew: bool = False
+    """With `pieces`: a program in one piece, which makes all of its work again."""
     foreign_folders: tuple[Path, ...] = ()
     """Folders that other runs wrote into while it ran."""
     unsorted: tuple[Place, Inventory] | None = None
@@ -108,19 +112,68 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
         return read(joined_path(work_dir, plain)) if work_dir and "$" not in plain else None
 
     work = pieces_of_script(job.spec.script, search.programs, read_sourced)
-    if work.proven:
-        note = f"job {job.id} needs no checkpoint: it passes over the pieces that are finished ({work.guard_place})"
+    if work.marks and search.state is not SaveState.UNKNOWN:
+        return search  # what lies there looks like a checkpoint
+    if work.proven and not (mark := next((mark for mark in work.marks if _lies_there(job, mark)), "")):
+        how = f"it leaves a mark behind its work, which is not there ({work.guard_place})"
+        how = how if work.marks else f"it passes over the pieces that are finished ({work.guard_place})"
         return replace(
-            search, state=SaveState.NEVER_SAVED, inventory=None, place=None, note=note, settle="", pieces=work.guard_place
+            search,
+            state=SaveState.NEVER_SAVED,
+            inventory=None,
+            place=None,
+            note=f"job {job.id} needs no checkpoint: {how}",
+            settle="",
+            pieces=work.guard_place,
+            begins_anew=bool(work.marks),
         )
+    if work.proven:
+        note = (
+            f"whether job {job.id} may run again as it is is not known: {mark} is there, where it ends at once ({work.guard_place})"
+        )
+        settle = f"if its work is not finished, remove {mark} and submit it again"
+        return replace(search, note=note, settle=settle)
     if not work.guard_place or search.state is not SaveState.UNKNOWN:
         return search
-    pieces = f"it passes over pieces that are there ({work.guard_place}), but {work.doubt}"
+    pieces = f"it passes over what is there ({work.guard_place}), but {work.doubt}"
     note = f"whether job {job.id} may run again as it is is not known: {pieces}"
     settle = f"if it may all the same, submit it in {work_dir} as the first time"
     if any(words in work.doubt for words in UNKNOWN):
         settle = f"{settle}; or {search.settle}"  # what it starts may save checkpoints all the same
     return replace(search, note=note, settle=settle)
+
+
+def changed_in_place(job: Job, search: CheckpointSearch) -> CheckpointSearch:
+    """Return a search that says "never saved" as one that does not know where a second run would change something a second time.
+
+    A file that a program changes in place, a store that it adds to, an input that it writes over: a start from the beginning meets
+    what the first one has left. What the script itself appends to a file of results is told as well.
+
+    Args:
+        job: With its spec.
+        search: With `pieces` it is proven, and stays as it is.
+    """
+    if search.state is not SaveState.NEVER_SAVED or search.pieces:
+        return search
+    doubts = (repeated_change(program) for program in search.programs if program.sources)
+    doubt = next(filter(None, doubts), "") or (script_appends(job.spec.script) if job.spec is not None else "")
+    if not doubt:
+        return search
+    note = f"whether job {job.id} may run again from its beginning is not known: {doubt}, and a rerun would do that a second time"
+    settle = f"somebody who knows the program puts back what was there before, and submits it in {job.work_dir} as the first time"
+    return replace(search, state=SaveState.UNKNOWN, note=note, settle=settle, stateless=False)
+
+
+def _lies_there(job: Job, path: str) -> bool:
+    """Tell whether a file is there, or cannot be looked for."""
+    with reading_as(job.account):
+        try:
+            status_of(Path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, InputError):
+            return True
+    return True
 
 
 STORE_SUFFIXES = ("", "-journal", "-wal", "-shm")
@@ -146,7 +199,7 @@ def continued_place(job: Job, search: CheckpointSearch, read: FileReader) -> str
     is_read = bool(program.sources) and all(source.parsed for source in program.sources)
     if not is_read or commands - _OTHER_COMMANDS - {"cd"} or any(_LEARNS.search(source.text) for source in program.sources):
         return ""
-    work = [entry for entry in continued_work(programs) if entry.path and "*" not in entry.path]
+    work = [entry for entry in continued_work(programs) if entry.path and "*" not in entry.path and not entry.adds]
     paths = {f"{entry.path}{suffix}" for entry in work for suffix in (STORE_SUFFIXES if entry.is_store else ("",))}
     if not work or file_uses(program).saves or any(path in paths for path in program.removed):
         return ""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from assistant.errors import InputError
 from assistant.recover.checkpoints.entry import Entry
-from assistant.recover.checkpoints.layout import MOST_SLOTS, entries, step_in_name
+from assistant.recover.checkpoints.layout import entries, step_in_name
 from assistant.recover.checkpoints.names import SECURED, Unit, number_in
+from assistant.recover.checkpoints.slots import MOST_SLOTS
 from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 
 PREFIX = "of-"

@@ -58,6 +58,10 @@ OTHER_NAME = re.compile(
     r"save|every|interval|freq|max|limit|total|out(?:put)?_|pretrain|teacher|optim|strict|format|wandb|run_id", re.IGNORECASE
 )
 """Names of arguments that say something else of saving and loading."""
+EXAMPLE = re.compile(
+    r"(?!.*\.(?:py|sh|ya?ml|json|toml|cfg|ini|in|inp|txt|md|log)$)[\w-]{1,80}(?:[._-][\w-]{1,40}){1,4}", re.IGNORECASE
+)
+"""The name of a file as an example, `restart.A`: no program, settings or input."""
 ASSIGNED = re.compile(r"(?P<key>-{0,2}[A-Za-z_+~][\w.@/-]{0,80})=(?P<value>.*)", re.DOTALL)
 GOES_ON = frozenset("resume continue restart".split())
 ENDS = re.compile(r"\s{2,}|\t|\s#|\s\(|\s[-\u2013\u2014]{1,2}\s")
@@ -171,7 +175,7 @@ def _choices(words: Sequence[str], own: Sequence[str], *, speaks: bool) -> list[
                 choices += [(word,), _templates(pending.pop(0))]
             elif SWITCH.search(word) and not OTHER_NAME.search(word):
                 choices.append((word,))
-        elif speaks and (_is_place(word) or ("/" in word and LOADED_NAME.search(word))):
+        elif speaks and (_is_place(word) or (LOADED_NAME.search(word) and ("/" in word or EXAMPLE.fullmatch(word)))):
             choices.append(_templates(word))
         elif word in GOES_ON and not choices:
             choices.append((word,))

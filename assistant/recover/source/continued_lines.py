@@ -47,6 +47,13 @@ _MISSING = re.compile(
     r"|(?:!|\bnot\s|\bunless\s)\s{0,4}\(?(?:file\.exists|file_exists|isfile|ispath|existsSync|File\.exists?\?|File\.file\?|exist)\b"
 )
 """Tests of a file that pass over what is missing, as an input may be."""
+_REMOVES = re.compile(
+    r"(?<![\w.-])(?:unlink(?:Sync)?|rm|rmdir|rm_rf|rm_r|rmtree|remove_tree|shred|truncate|rmSync|File\.delete|delete_recursively)\b"
+    r"|\bfile\.remove\b|\b(?:os|fs|FileUtils|shutil|Base\.Filesystem)\.(?:remove\w*|rm\w*|unlink\w*|delete\w*)|\bmv\s|-delete\b"
+)
+_EMPTIES = re.compile(r"['\"](?:>|w|wt|wb)['\"]|(?<![>&\d=-])>(?![>&=])\s{0,3}[\"'$\w./]|\bwriteFileSync\b|\bsink\(|\bwriteLines\(")
+_PARTIAL = re.compile(r"tmp|temp|partial|\.part\b|lock|\.pid", re.IGNORECASE)
+"""What a start may take away and empty without harm."""
 _COMMENT = re.compile(r"^\s*(?:#|//|--|%)")
 
 
@@ -92,6 +99,7 @@ def passing_lines(text: str) -> Iterator[ContinuedWork]:
     skips = [place for place, line in enumerate(lines) if _SKIPS.search(line)][:MOST_PLACES]
     tests = {place: " ".join(lines[max(0, place - 2) : place + 1]) for place in skips}
     tested_names = {name for test in tests.values() for match in _TESTED.finditer(test) for name in match.groups() if name}
+    removing = [line for line in lines if _REMOVES.search(line) and not _PARTIAL.search(line)]
     written_lines = [(place, line) for place, line in enumerate(lines) if _WRITTEN.search(line)][:MOST_PLACES]
     reads = [(place, line, read) for place, line in enumerate(lines) if (read := _READ.search(line)) is not None][:MOST_PLACES]
     for place, line, read in reads:
@@ -100,11 +108,14 @@ def passing_lines(text: str) -> Iterator[ContinuedWork]:
             name for near in lines[place : place + NEAR] for match in _FILLED.finditer(near) for name in match.groups() if name
         }
         written = bool(path) and any(path in line_text for at, line_text in written_lines if at != place)
+        emptied = any(path in before and _EMPTIES.search(before) for before in lines[:place])
+        if removing or emptied:
+            continue  # which files it takes away is not followed
         if names & tested_names and written:
             yield ContinuedWork(_pattern(path), str(place + 1))
     for place in skips:
         # a test for what is missing passes over an input that is not there
-        if _MISSING.search(tests[place]):
+        if _MISSING.search(tests[place]) or removing:
             continue
         if _PRESENT.search(lines[place]) or (_PRESENT.search(tests[place]) and "if" in tests[place]):
             yield ContinuedWork("", str(place + 1))

@@ -33,13 +33,15 @@ _EACH_TIME = re.compile(
     r"|gethostname|uname|urandom)$|^(?:random|uuid|secrets)\."
 )
 """Calls whose result no later start gets again."""
-QUERIES = frozenset("execute read_sql read_sql_query".split())
+QUERIES = frozenset("execute executemany executescript read_sql read_sql_query".split())
 _SELECT = re.compile(r"\s{0,40}select\b.{0,400}?\bfrom\s{1,8}[\"'`\[]?(?P<table>\w{1,80})", re.IGNORECASE | re.DOTALL)
 _CHANGES = re.compile(
     r"\s{0,40}(?:insert(?:\s{1,8}or\s{1,8}\w{1,10})?\s{1,8}into|replace\s{1,8}into|update)\s{1,8}[\"'`\[]?(?P<table>\w{1,80})",
     re.IGNORECASE,
 )
-_REWRITES = re.compile(r"\bset\b.{0,200}?\b(\w{1,80})\s{0,4}=[^,]{0,80}\b\1\b", re.IGNORECASE | re.DOTALL)
+_SET = re.compile(r"\bset\s(?P<values>.{1,2000}?)(?:\swhere\b|$)", re.IGNORECASE | re.DOTALL)
+_ASSIGNED = re.compile(r"(?P<name>\w{1,80})[\"'`\]]?\s{0,8}=(?!=)(?P<value>[^,]{0,400})")
+_SQL_TEXT = re.compile(r"'(?:[^']|'')*'")
 _EMPTIES = re.compile(r"\b(?:drop\s+table|delete\s+from|truncate)\b", re.IGNORECASE)
 _EXITS = re.compile(r"^(?:(?:sys|os)\._?exit|exit|quit|SystemExit|\w*\.error)$")
 _STORE_URL = re.compile(r"sqlite:/{3}(?P<path>[^?]{1,400})")
@@ -56,6 +58,8 @@ class ContinuedWork(NamedTuple):
     """The line that reads it: `evaluate.py:11`."""
     is_store: bool = False
     """Whether it is a data base, whose lines nobody counts."""
+    adds: str = ""
+    """The line that makes its full number again at each start, beside what is there; empty where it goes on behind that."""
 
 
 class DecidingRead(NamedTuple):
@@ -78,7 +82,8 @@ def continued_work(programs: Iterable[JobProgram]) -> list[ContinuedWork]:
         for read in deciding_reads(uses):
             work += [_work(program, read.caller, text) for text in sorted((read.texts & appended) - lost) if is_known(text)]
         for caller, texts in _stores(uses):
-            work += [_work(program, caller, text)._replace(is_store=True) for text in sorted(texts - lost)[:1]]
+            adds = _added_anew(uses, caller) if dotted(caller.node.func).endswith("create_study") else ""
+            work += [_work(program, caller, text)._replace(is_store=True, adds=adds) for text in sorted(texts - lost)[:1]]
     return list(dict.fromkeys(work))
 
 
@@ -364,8 +369,10 @@ def _stores(uses: FileUses) -> Iterator[tuple[Caller, Texts]]:
     texts_of = uses.reader.texts
     statements = [caller for caller in uses.calls if _sql(caller.node)]
     changed = {match["table"].lower() for caller in statements if (match := _CHANGES.match(_sql(caller.node))) is not None}
-    if any(_REWRITES.search(_sql(caller.node)) for caller in statements):
+    if any(_rewrites(_sql(caller.node)) for caller in statements):
         return  # a value made of its own former one is another one after each start
+    if any(_is_open_statement(caller.node) for caller in uses.calls):
+        return  # what only a run knows may do so as well
     empties = any(_EMPTIES.search(_sql(caller.node)) for caller in statements)
     queries = [caller for caller in statements if (match := _SELECT.match(_sql(caller.node))) and match["table"].lower() in changed]
     for caller in uses.calls:
@@ -382,10 +389,74 @@ def _stores(uses: FileUses) -> Iterator[tuple[Caller, Texts]]:
                 yield caller, paths
 
 
+def _added_anew(uses: FileUses, created: Caller) -> str:
+    """Return the line by which a study makes as many trials again as it is told; empty where it makes only those that are missing.
+
+    `n_trials` counts those of one call: optuna, Study.optimize. What bounds the study is the number that it has, or a callback.
+    """
+    scope: ast.AST = created.scope or uses.reader.names_of(created.source).tree
+    studies = _names_from(scope, created.node)
+    for caller in uses.calls:
+        call = caller.node
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "optimize":
+            continue
+        place = f"{PurePosixPath(caller.source.path).name}:{call.lineno}"
+        if _name_of(call.func.value) not in studies or caller.source is not created.source or caller.scope is not created.scope:
+            return place
+        options = {item.arg: item.value for item in call.keywords}
+        number = options.get("n_trials", call.args[1] if len(call.args) > 1 else None)
+        callbacks = ast.walk(options["callbacks"]) if "callbacks" in options else iter(())
+        is_bounded = any(isinstance(node, ast.Call) and dotted(node.func).endswith("MaxTrialsCallback") for node in callbacks)
+        if not (is_bounded or _is_rest(scope, number, studies) or _is_awaited(scope, call, studies)):
+            return place
+    return ""
+
+
+def _is_rest(scope: ast.AST, number: ast.expr | None, studies: set[str]) -> bool:
+    """Tell whether a number is what is missing to a limit: `50 - len(study.trials)`, also by a name that it is given once."""
+    if isinstance(number, ast.Name):
+        values = [node.value for node in ast.walk(scope) if isinstance(node, ast.Assign) and number.id in _assigned(node)]
+        number = values[0] if len(values) == 1 else None
+    if isinstance(number, ast.Call) and dotted(number.func) == "max" and len(number.args) == 2:
+        number = next((item for item in number.args if not isinstance(item, ast.Constant)), None)
+    if not isinstance(number, ast.BinOp) or not isinstance(number.op, ast.Sub) or _mentions(number.left, studies):
+        return False
+    return isinstance(number.right, ast.Call) and dotted(number.right.func) == "len" and _mentions(number.right, studies)
+
+
+def _is_awaited(scope: ast.AST, call: ast.Call, studies: set[str]) -> bool:
+    """Tell whether a call makes one trial in a loop that ends when a study has enough: `while len(study.trials) < 50`."""
+    number = next((item.value for item in call.keywords if item.arg == "n_trials"), None)
+    is_one = isinstance(number, ast.Constant) and number.value == 1
+    for node in ast.walk(scope):
+        if isinstance(node, ast.While) and any(inner is call for inner in ast.walk(node)):
+            test = node.test
+            if not is_one or not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Lt):
+                return False
+            return len(test.ops) == 1 and isinstance(test.left, ast.Call) and _mentions(test.left, studies)
+    return False
+
+
 def _sql(call: ast.Call) -> str:
     """Return the constant text of a call that asks or changes a store; empty of any other call."""
     first = call.args[0] if call.args and dotted(call.func).rpartition(".")[2] in QUERIES else None
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
+def _rewrites(sql: str) -> bool:
+    """Tell whether a statement makes a value of columns that it changes itself, or of a query."""
+    for match in _SET.finditer(_SQL_TEXT.sub("''", sql)):
+        pairs = [(part["name"].lower(), part["value"].lower()) for part in _ASSIGNED.finditer(match["values"])]
+        names = {name for name, _ in pairs}
+        if any("select" in value or names & set(re.findall(r"\w+", value)) for _, value in pairs):
+            return True
+    return False
+
+
+def _is_open_statement(call: ast.Call) -> bool:
+    """Tell whether a call runs a statement that does not stand in the source."""
+    is_run = dotted(call.func).rpartition(".")[2] in ("execute", "executemany", "executescript")
+    return is_run and not (call.args and isinstance(call.args[0], ast.Constant))
 
 
 def _fetches_decide(uses: FileUses, query: Caller) -> bool:

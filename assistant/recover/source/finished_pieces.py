@@ -27,7 +27,9 @@ from assistant.recover.shell.tree import (
     script_tree,
 )
 from assistant.recover.source.piece_programs import TRAINS, pieces_of_program, repeat_doubt
-from assistant.recover.source.reruns import LOG_FOLDERS, LOG_NAME
+from assistant.recover.source.plain_effects import effect_doubt
+from assistant.recover.source.reruns import is_log
+from assistant.recover.source.whole_programs import whole_program
 
 __all__ = ["PieceWork", "pieces_of_script"]
 
@@ -72,6 +74,8 @@ class PieceWork(NamedTuple):
     """Where it passes over finished ones: `line 15 of its script`, `cut.py:9`; empty where it passes over none."""
     doubt: str = ""
     """What keeps it from being proven, with the line; empty where it is."""
+    marks: tuple[str, ...] = ()
+    """Files by which programs in one piece end at once, absolute: where one is there, a rerun does nothing."""
 
     @property
     def proven(self) -> bool:
@@ -96,7 +100,7 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
     if unread := next((program.unread_behind for program in programs if program.unread_behind), ""):
         return PieceWork(doubt=unread)
     if script.startswith("#!") and "python" in script.partition("\n")[0]:
-        return _of_python(programs)
+        return _of_program(programs[0]) if len(programs) == 1 else PieceWork()
     try:
         reader = _Script(script_tree(script), programs, read)
     except Unread as error:
@@ -105,14 +109,19 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
         return PieceWork(reader.guard_place or reader.guess(), str(error))
-    return PieceWork(reader.guard_place)
+    doubts = (effect_doubt(program, ()) for program in programs if program.name not in reader.marks.values())
+    doubt = (reader.changing or next(filter(None, doubts), "")) if reader.marks else ""
+    return PieceWork(reader.guard_place, doubt, tuple(reader.marks))
 
 
-def _of_python(programs: Sequence[JobProgram]) -> PieceWork:
-    if len(programs) != 1:
-        return PieceWork()
-    work = pieces_of_program(programs[0])
-    return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0])) if work.guard_place else PieceWork()
+def _of_program(program: JobProgram, printed: Sequence[str] = ()) -> PieceWork:
+    """Return what one program proves: of one in one piece more has to be proven than of one that passes over pieces."""
+    work, whole = pieces_of_program(program), whole_program(program, printed)
+    if whole.mark and work.guard_place in ("", whole.guard_place):
+        return PieceWork(whole.guard_place, "", (whole.mark,))
+    if whole.guard_place and work.guard_place == whole.guard_place:
+        return PieceWork(whole.guard_place, whole.doubt)
+    return PieceWork(work.guard_place, work.doubt or repeat_doubt(program))
 
 
 class _Script:
@@ -123,6 +132,8 @@ class _Script:
         self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
         self.guard_place = ""
+        self.marks: dict[str, str] = {}
+        self.changing = ""
         self.inside = self.steps = 0
         self._sources(statements, read)
         for command in all_commands(statements):
@@ -205,7 +216,7 @@ class _Script:
         for redirect in command.redirects:
             target = plain_word(redirect.target)
             appends = redirect.operator in (">>", "&>>")
-            if appends and not _is_log(target) and target not in written:
+            if appends and not is_log(target) and target not in written:
                 raise _Doubt(f"line {command.line} of its script appends to {target}, and a rerun would do so a second time")
             if redirect.operator in (">", ">|", "&>"):
                 written.add(target)
@@ -220,6 +231,8 @@ class _Script:
         if not words:
             return
         name = plain_word(words[0]).rpartition("/")[2]
+        if name in TRANSFORMS | {"rm", "mv", "touch"} and not name.startswith("python"):
+            self.changing = f"line {command.line} of its script: `{name}` changes files beside a program in one piece"
         if name in self.functions:
             self.inside += 1
             if self.inside <= MOST_FUNCTIONS:
@@ -236,7 +249,7 @@ class _Script:
         elif name in TRANSFORMS or name == "touch":
             harm = HARM.get(name)
             bad = next((word for word in words[1:] if harm is not None and harm.search(plain_word(word))), "")
-            if bad and not (name == "tee" and all(_is_log(plain_word(word)) for word in words[1:] if not word.startswith("-"))):
+            if bad and not (name == "tee" and all(is_log(plain_word(word)) for word in words[1:] if not word.startswith("-"))):
                 raise _Doubt(f"line {command.line} of its script: `{name} {bad}` changes what is there already")
         elif name not in SPEAKS:
             raise _Doubt(f"line {command.line} of its script: what a second `{name}` does is not known")
@@ -252,12 +265,11 @@ class _Script:
         program = next((part for part in self.programs if part.name == name), None)
         if not file or program is None:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
-        work = pieces_of_program(program)
-        doubt = work.doubt or repeat_doubt(program)
-        if work.guard_place and not self.guard_place:
-            self.guard_place = work.guard_place
-        if doubt:
-            raise _Doubt(doubt)
+        work = _of_program(program, [plain_word(part.target) for part in command.redirects if part.operator in (">", ">|", "&>")])
+        self.guard_place = self.guard_place or work.guard_place
+        self.marks |= dict.fromkeys(work.marks, program.name)
+        if work.doubt:
+            raise _Doubt(work.doubt)
 
     def _prove(self, guard: _Guard) -> None:
         """Make sure that a half-written piece is never taken for a finished one.
@@ -377,7 +389,7 @@ class _Script:
         if command.kind == TreeKind.FUNCTION:
             return True
         if command.redirects and any(
-            redirect.operator in (">", ">|", "&>") and not _is_log(plain_word(redirect.target)) for redirect in command.redirects
+            redirect.operator in (">", ">|", "&>") and not is_log(plain_word(redirect.target)) for redirect in command.redirects
         ):
             return False
         if command.kind != TreeKind.SIMPLE:
@@ -485,9 +497,3 @@ def _mentions(link: Link, piece: str) -> bool:
 
 def _uses(text: str, names: set[str]) -> bool:
     return any(re.search(rf"\$\{{?{re.escape(name)}\b", text) for name in names)
-
-
-def _is_log(path: str) -> bool:
-    parts = PurePosixPath(path)
-    is_named = LOG_NAME.search(parts.name) is not None or bool(LOG_FOLDERS & {part.lower() for part in parts.parts[:-1]})
-    return is_named or path.startswith("/dev/") or path in ("1", "2")

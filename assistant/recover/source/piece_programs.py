@@ -12,11 +12,12 @@ from assistant.recover.job_program import STARTS, JobProgram, only_asks
 from assistant.recover.source.file_uses import OPENS, FileUses, file_uses
 from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.paths import Caller
+from assistant.recover.source.plain_effects import repeated_change
 from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
 from assistant.recover.source.start_files import removals_of
 from assistant.recover.source.trainer_source import TrainerSource, dotted, expression, syntax_tree
 
-__all__ = ["TRAINS", "ProgramPieces", "pieces_of_program", "repeat_doubt"]
+__all__ = ["TRAINS", "Guard", "ProgramPieces", "mark_doubt", "mark_place", "pieces_of_program", "presence_test", "repeat_doubt"]
 
 TRAINS = frozenset("backward step fit train train_step train_epoch minimize apply_gradients save_checkpoint zero_grad".split())
 """Calls of a program whose rounds build on one another."""
@@ -40,9 +41,10 @@ LATER = re.compile(r"(?:^|\.)(?:submit|apply_async|map_async|starmap_async|start
 """Calls that start work and do not wait for it."""
 CONTAINERS = frozenset(("File", "ZipFile", "TarFile", "TarWriter", "ShardWriter", "ParquetWriter"))
 """Classes whose files are whole only when they are closed."""
-PARTIAL = re.compile(r"tmp|temp|part", re.IGNORECASE)
+PARTIAL = re.compile(r"tmp|(?<![a-z])temp(?!l|er)|(?<![a-z])part(?:ial)?(?![a-z])", re.IGNORECASE)
 MARK = re.compile(
-    r"(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|marker|flag)(?:\.\w{1,4})?['\")}]*(?:\.name\)*)?$", re.IGNORECASE
+    r"(?<![a-z])(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|marker|flag)(?:\.\w{1,4})?['\")}]*(?:\.name\)*)?$",
+    re.IGNORECASE,
 )
 """How the source writes the end of a path that is only a mark: `f"out/{n}.done"`, `path.with_suffix(".done").name`."""
 EXITS = frozenset(("sys.exit", "os._exit", "exit", "quit"))
@@ -59,12 +61,14 @@ class ProgramPieces(NamedTuple):
     """Why a half-written one may be taken for finished, or a rerun leaves something else behind; empty where neither is so."""
 
 
-class _Guard(NamedTuple):
+class Guard(NamedTuple):
+    """A test that passes over what is there, and the work that is done where it is not."""
+
     target: str
     """What it looks for, as the source writes it."""
     line: int
     work: list[ast.stmt]
-    body: ast.For | ast.FunctionDef
+    body: ast.For | ast.FunctionDef | ast.Module
 
 
 def repeat_doubt(program: JobProgram) -> str:
@@ -80,26 +84,17 @@ def repeat_doubt(program: JobProgram) -> str:
         line = f"{PurePosixPath(caller.source.path).name}:{caller.node.lineno}"
         called = dotted(caller.node.func)
         opened = called in OPENS or called.rpartition(".")[2] == "open"
-        mode = (
-            uses.mode_of(caller)
-            if opened
-            else next(
-                (
-                    str(item.value.value)
-                    for item in caller.node.keywords
-                    if item.arg == "mode" and isinstance(item.value, ast.Constant)
-                ),
-                "",
-            )
+        modes = (
+            str(item.value.value) for item in caller.node.keywords if item.arg == "mode" and isinstance(item.value, ast.Constant)
         )
-        if (
-            mode
-            and (mode[0] == "a" or "+" in mode)
-            and not _is_log(uses.reader.texts(caller.source, _path_of(caller.node), caller.scope))
-        ):
+        mode = uses.mode_of(caller) if opened else next(modes, "")
+        path_texts = uses.reader.texts(caller.source, _path_of(caller.node), caller.scope) if mode else frozenset()
+        if mode and (mode[0] == "a" or "+" in mode) and not _is_log(path_texts):
             return f"{line} appends to {ast.unparse(_path_of(caller.node))[:120]}, and a rerun would do so a second time"
         if REMOVES.search(called) and not _is_partial(caller.node) and not _is_own_folder(program, uses, caller):
             return f"{line} removes {ast.unparse(caller.node)[:120]}"
+    if doubt := repeated_change(program):
+        return doubt
     if write := next((write for write in repeated_writes([program]) if write.deed is WriteDeed.APPENDS), None):
         return f"{write.how} appends to {write.path}, and a rerun would do so a second time"
     if removal := next((removal for removal in removals_of(program) if not _is_of_this_job(program, removal.path)), None):
@@ -122,13 +117,15 @@ def pieces_of_program(program: JobProgram) -> ProgramPieces:
         if guards:
             name, line = PurePosixPath(source.path).name, guards[0].line
             # a test that looks for several files passes over a piece where all are there: one that is proven is enough
-            doubts = [_doubt(source, guard) for guard in guards if guard.line == line]
+            doubts = [
+                mark_doubt(source, guard) or _carried(syntax_tree(source.text), guard) for guard in guards if guard.line == line
+            ]
             doubt = "" if "" in doubts else doubts[0]
             return ProgramPieces(f"{name}:{line}", f"{name}:{doubt}" if doubt else "")
     return ProgramPieces()
 
 
-def _guards(tree: ast.AST) -> Iterator[_Guard]:
+def _guards(tree: ast.AST) -> Iterator[Guard]:
     for body in ast.walk(tree):
         if not isinstance(body, ast.For | ast.FunctionDef):
             continue
@@ -143,15 +140,15 @@ def _guards(tree: ast.AST) -> Iterator[_Guard]:
                 own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
             if not isinstance(statement, ast.If):
                 continue
-            targets, present = _test(statement.test)
+            targets, present = presence_test(statement.test)
             work = body.body[place + 1 :]
             for target in targets:
                 if not _uses(target, own):
                     continue
                 if present and not statement.orelse and isinstance(statement.body[-1], leaving) and _works(work):
-                    yield _Guard(ast.unparse(target), statement.lineno, work, body)
+                    yield Guard(ast.unparse(target), statement.lineno, work, body)
                 elif not present and not statement.orelse and _works(statement.body):
-                    yield _Guard(ast.unparse(target), statement.lineno, [*statement.body, *work], body)
+                    yield Guard(ast.unparse(target), statement.lineno, [*statement.body, *work], body)
 
 
 def _works(body: Sequence[ast.stmt]) -> bool:
@@ -162,13 +159,13 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
 
 
-def _test(test: ast.expr) -> tuple[list[ast.expr], bool]:
+def presence_test(test: ast.expr) -> tuple[list[ast.expr], bool]:
     """Return the paths that a test looks for, and whether it holds where all are there; no paths of any other test."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        targets, present = _test(test.operand)
+        targets, present = presence_test(test.operand)
         return targets, not present
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        parts = [_test(value) for value in test.values]
+        parts = [presence_test(value) for value in test.values]
         return [target for targets, present in parts if present for target in targets], True
     if not isinstance(test, ast.Call) or not PRESENT.search(dotted(test.func)):
         return [], True
@@ -177,8 +174,18 @@ def _test(test: ast.expr) -> tuple[list[ast.expr], bool]:
     return ([test.func.value], True) if isinstance(test.func, ast.Attribute) else ([], True)
 
 
-def _doubt(source: TrainerSource, guard: _Guard) -> str:
-    """Return why a guard proves nothing, with the line before a colon's blank; empty where it proves all."""
+def mark_place(source: TrainerSource, guard: Guard) -> int | None:
+    """Return the place of the statement of a guard's work that makes what the test looks for; None where none does."""
+    spellings = _spellings(guard)
+    for place, statement in enumerate(guard.work):
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        if any(_deed(source, call, text) == "makes" for call in calls for text in spellings):
+            return place
+    return None
+
+
+def mark_doubt(source: TrainerSource, guard: Guard) -> str:
+    """Return why unfinished work may leave what a guard looks for, with its line first; empty where it leaves none."""
     made_at: int | None = None
     spellings = _spellings(guard)
     if line := _swallows(syntax_tree(source.text), guard):
@@ -204,10 +211,10 @@ def _doubt(source: TrainerSource, guard: _Guard) -> str:
         name = dotted(call.func)
         if not SPEAKS.search(name) and (WRITES.fullmatch(name.rpartition(".")[2]) or name.rpartition(".")[2] == "open"):
             return f"{call.lineno} works on behind {guard.target}, by which a piece is passed over"
-    return _carried(syntax_tree(source.text), guard)
+    return ""
 
 
-def _spellings(guard: _Guard) -> list[str]:
+def _spellings(guard: Guard) -> list[str]:
     """Return how a round may write the path that its test looks for: as the test does, and by names that are given the same."""
     nodes = [node for statement in guard.body.body for node in ast.walk(statement)]
     stores = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
@@ -226,7 +233,7 @@ def _spellings(guard: _Guard) -> list[str]:
     return list(dict.fromkeys((guard.target, text, *(name for name, value in values.items() if ast.unparse(value) == text))))
 
 
-def _swallows(tree: ast.AST, guard: _Guard) -> int:
+def _swallows(tree: ast.AST, guard: Guard) -> int:
     """Return the line at which a program goes on after an error, or does not wait for what it starts; 0 where none does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (LATER.search(dotted(node.func)) or dotted(node.func).endswith("suppress")):
@@ -347,9 +354,11 @@ def _deed_within(source: TrainerSource, function: ast.FunctionDef | ast.AsyncFun
     return "makes" if makes_it and isinstance(last, ast.Expr) and not open_before else "writes"
 
 
-def _carried(tree: ast.AST, guard: _Guard) -> str:
+def _carried(tree: ast.AST, guard: Guard) -> str:
     """Return what a round hands to later ones, or to what follows them: a piece that is passed over is missing there."""
     body = guard.body
+    if isinstance(body, ast.Module):
+        return ""
     inside = {
         node.id: node.lineno
         for statement in body.body
