@@ -16,6 +16,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         broken_record,
         changed_files,
         checkpoint_settings,
+        earlier_links,
         edited_files,
         ended_helpers,
         ended_servers,
@@ -49,6 +50,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_faulty_gpu(engine, incident, diagnosis, job)
+    diagnosis = earlier_links.with_earlier_links(engine, incident, diagnosis, job)
     diagnosis = with_lost_server(engine, incident, with_wait(engine, incident, diagnosis, job), job)
     diagnosis = ended_helpers.with_ended_helper(engine, incident, diagnosis, job)
     diagnosis = with_slowdown(engine, incident, diagnosis, job)
