@@ -30,6 +30,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         rank_counts,
         remote_hosts,
         removed_causes,
+        removed_saves,
         resource_holders,
         storage,
     )
@@ -62,7 +63,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = locked_files.with_file_lock(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
-    diagnosis = changed_files.with_remover(engine, changed_files.with_read_race(engine, incident, diagnosis, job), job)
+    diagnosis = removed_saves.with_remover(engine, changed_files.with_read_race(engine, incident, diagnosis, job), job)
     diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)

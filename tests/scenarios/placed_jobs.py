@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from assistant.records import Job, JobSpec, JobState
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import Scene
+
+
+def quiet(folder: Path) -> Scene:
+    """Return a cluster that starts nothing by itself, with a watch that has made its first pass."""
+    scene = Scene(folder, run=SimulatedRun(steps=5))
+    scene.cluster._place = lambda: None  # type: ignore[method-assign]
+    scene.engine.tick(owner="watch")
+    return scene
 
 
 def place(scene: Scene, job_id: str, script: str, **fields: Any) -> Job:

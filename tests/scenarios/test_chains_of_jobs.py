@@ -1,4 +1,4 @@
-"""Chains of jobs of one run: an incident is closed onto a link that lives, and one incident tells of a run whose links all failed."""
+"""Chains of jobs of one run: an incident is closed onto a link that lives; one incident tells of a run whose links all failed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from assistant.records import Incident, IncidentState, JobState
-from assistant.schedulers.simulated_run import SimulatedRun
-from tests.scenarios.placed_jobs import begin, end, place, save, ticks, write
+from tests.scenarios.placed_jobs import begin, end, place, quiet, save, ticks, write
 from tests.scenarios.scene import Scene
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "chains" / "links.toml").read_text())["case"]
@@ -41,14 +40,6 @@ def lines_of(case: dict[str, Any], link: dict[str, Any], folder: Path, at: float
                 (path.parent / name).write_text(text.replace("STEP", str(step)))
                 os.utime(path.parent / name, (at, at))
     return [*lines, case["last"]]
-
-
-def quiet(folder: Path) -> Scene:
-    """Return a cluster that starts nothing by itself, with a watch that has made its first pass."""
-    scene = Scene(folder, run=SimulatedRun(steps=5))
-    scene.cluster._place = lambda: None  # type: ignore[method-assign]
-    scene.engine.tick(owner="watch")
-    return scene
 
 
 def played(case: dict[str, Any], tmp_path: Path, *, seconds_a_link: float, watched_while_running: int = 0) -> Scene:

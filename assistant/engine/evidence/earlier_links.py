@@ -167,8 +167,8 @@ def _of_damage(diagnosis: Diagnosis, job: Job, damage: Damage, links: Sequence[s
     if damage.repeated:
         sentence = f"It went off there before: {rose}.{beside}"
         remedy = (
-            f"What it meets about step {step} comes again at each start: look at the data of these steps and at the settings before "
-            "it starts once more."
+            f"What it meets about step {step} comes again at each start: look at the data of these steps and at the settings "
+            "before it starts once more."
         )
     else:
         resumed = f"job {job.id} went on behind that, at step {first_step}"
