@@ -222,7 +222,7 @@ def _fails_alike(engine: EnginePort, incident: Incident, job: Job) -> bool:
     if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
         return False
     for former in engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_FORMER):
-        taken_over = any(f" {verb} on as job {job.id} " in former.note for verb in ("goes", "go"))
+        taken_over = any(f" {verb} on as job {job.id} " in former.note for verb in ("goes", "go", "went"))
         if taken_over and (earlier := engine.store.diagnosis(former.id)) is not None:
             return (earlier.reason, earlier.action) == (diagnosis.reason, diagnosis.action)
     return False
