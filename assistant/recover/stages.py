@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -108,7 +109,13 @@ class Resumption(NamedTuple):
     before: list[MetricPoint]
 
 
-def resumption_of(job: Job, failed: Job | None, marks: Sequence[LogMark], checkpoint: Checkpoint | None) -> Resumption | None:
+def resumption_of(
+    job: Job,
+    failed: Job | None,
+    marks: Sequence[LogMark],
+    checkpoint: Checkpoint | None,
+    points: Sequence[MetricPoint] | None = None,
+) -> Resumption | None:
     """Return what a job logged of the one stage that says that it loaded a checkpoint; None where no such stage is told apart.
 
     Args:
@@ -116,8 +123,11 @@ def resumption_of(job: Job, failed: Job | None, marks: Sequence[LogMark], checkp
         failed: The attempt before; None where it is not known.
         marks: From `marks_before`.
         checkpoint: That was chosen; None for a start from the beginning.
+        points: What the restart is known to have logged: where they begin behind the checkpoint and never go back, no log is read.
     """
     if checkpoint is None:
+        return None
+    if points and points[0].step > checkpoint.step and all(point.step <= next_point.step for point, next_point in pairwise(points)):
         return None
     stage = resumed_stage((lines for _, lines in log_parts(job, marks=marks, sure=True)), checkpoint)
     if stage is None:

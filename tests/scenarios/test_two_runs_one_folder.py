@@ -1,4 +1,4 @@
-"""Two runs that save into one folder and remove each other's saves: a person is told of both, and nothing is started again there."""
+"""Two runs that save into one folder and remove each other's saves: a person is told, and nothing is started there."""
 
 from __future__ import annotations
 

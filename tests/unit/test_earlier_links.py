@@ -28,8 +28,9 @@ def test_damage_is_traced_to_the_link_in_which_the_loss_went_off(case: dict[str,
         return Link(SimpleNamespace(id=str(row[0])), points(row[0], row[1], row[2], height))  # type: ignore[arg-type]
 
     links = [link(row) for row in case["links"]]
-    own = points(*case["own"], height)
-    damage = damage_before(own, case["own"][0] or None, links)
+    first, well, off = case["own"]
+    own = points(first, well, off, height)
+    damage = damage_before(own, first or None, links)
     if "origin" not in case:
         assert damage is None
         return

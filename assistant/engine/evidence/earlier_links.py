@@ -8,7 +8,7 @@ chain of which a later link went off at the same step from a healthy save meets 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,8 +53,13 @@ class Damage(NamedTuple):
     """Whether the later link went on from before it and went off there again; else it resumed what was saved behind it."""
 
 
-def earlier_links(engine: EnginePort, job: Job) -> list[Job]:
+def earlier_links(engine: EnginePort, job: Job, counts: Callable[[Job], bool] = lambda _: True) -> list[Job]:
     """Return the jobs of the same run that had ended when a job began, newest first; at most `MOST_LINKS`.
+
+    Args:
+        engine: Everything.
+        job: A later job of the run; other tasks of its array are no links of it.
+        counts: Tells which jobs are looked at, before anything of them is read.
 
     Raises:
         NightshiftError: The scheduler, or a storage, did not answer.
@@ -69,8 +74,11 @@ def earlier_links(engine: EnginePort, job: Job) -> list[Job]:
         and entry.started is not None
         and entry.ended is not None
         and entry.ended <= job.started
+        and not ("_" in job.id and entry.id.partition("_")[0] == job.id.partition("_")[0])
+        and counts(entry)
     ]
-    over.sort(key=lambda entry: entry.started or job.started, reverse=True)
+    began = job.started
+    over.sort(key=lambda entry: entry.started or began, reverse=True)
     own = SaveFolders(job, engine.checkpoint_folders)
     return [entry for entry in over[:MOST_LINKS] if is_of_run(engine.scheduler, engine.checkpoint_folders, job, entry, own=own)]
 
@@ -121,10 +129,10 @@ def with_earlier_links(engine: EnginePort, incident: Incident, diagnosis: Diagno
         return diagnosis
     try:
         with reading_as(job.account):
-            jobs = earlier_links(engine, job)
-            links = [Link(entry, _points(engine, entry)) for entry in jobs]
             own, first_step = _points(engine, job), _first_step(engine, job)
             off = diagnosis.reason == LOSS_SPIKE or (bool(own) and all(is_no_number(point) for point in own))
+            jobs = earlier_links(engine, job, lambda entry: off or _closed_before(engine, incident, entry) is not None)
+            links = [Link(entry, _points(engine, entry)) for entry in jobs] if off else []
             damage = damage_before(own, first_step, links) if off else None
             newest = _newest_before(engine, jobs, damage) if damage is not None else ""
     except (NightshiftError, OSError):
@@ -203,18 +211,22 @@ def _with_story(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, jo
     """Return a diagnosis with the earlier links whose incidents were closed since a later link was to go on."""
     sentences = []
     for link in reversed(links):
-        before = [entry for entry in engine.store.incidents(job=link.id) if entry.id < incident.id]
-        if not link.ended_badly or not before or before[-1].state is not IncidentState.CLOSED:
-            continue
-        earlier = engine.store.diagnosis(before[-1].id)
-        if earlier is not None:
+        before = _closed_before(engine, incident, link)
+        earlier = engine.store.diagnosis(before.id) if before is not None and link.ended_badly else None
+        if before is not None and earlier is not None:
             words = head_of(earlier.summary, MOST_OF_SUMMARY)
-            sentences.append(f"job {link.id} {link.state} (incident {before[-1].id}, {earlier.reason}): {words}")
+            sentences.append(f"job {link.id} {link.state} (incident {before.id}, {earlier.reason}): {words}")
     if not sentences:
         return diagnosis
     left = f"; and {len(sentences) - MOST_NAMED} more" if len(sentences) > MOST_NAMED else ""
-    story = f"Earlier links of its run failed, too: {'; '.join(sentences[:MOST_NAMED])}{left}."
+    story = f"Earlier links of its run failed, too: {'; '.join(sentences[:MOST_NAMED]).rstrip('.')}{left}."
     return replace(diagnosis, summary=f"{diagnosis.summary} {story}")
+
+
+def _closed_before(engine: EnginePort, incident: Incident, link: Job) -> Incident | None:
+    """Return the incident of an earlier link that is older than one and was closed; None where it has none, or a person has it."""
+    before = next((entry for entry in engine.store.incidents(job=link.id) if entry.id < incident.id), None)
+    return before if before is not None and before.state is IncidentState.CLOSED else None
 
 
 def _named(jobs: Sequence[str]) -> str:

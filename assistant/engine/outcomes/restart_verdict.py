@@ -288,7 +288,7 @@ def verdict_on(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, res
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
     lines = whole_lines(job, marks)
-    if (stage := resumption_of(job, failed, marks, _checkpoint(restarted))) is not None:
+    if (stage := resumption_of(job, failed, marks, _checkpoint(restarted), points)) is not None:
         lines, points, before = stage
     later = job.attempt > _attempt(incident, restarted)
     saved, saved_step = None, None
