@@ -154,3 +154,13 @@ def test_a_note_without_a_job_that_is_known_stays_as_it_is(tmp_path: Path) -> No
     before = about(scene).note
     ticks(scene, 3)
     assert about(scene).note == before
+
+
+def test_what_a_log_says_in_a_note_is_no_job_that_took_a_run_over(tmp_path: Path) -> None:
+    scene = taken_over(tmp_path, by_hand=True)
+    note = "settled: its log says `goes on as job 2 (pending); not yet proven`"
+    scene.engine.store.set_state(about(scene).id, IncidentState.CLOSED, note=note)
+    begin(scene, "2")
+    end(scene, "2", JobState.COMPLETED, 0)
+    ticks(scene, 3)
+    assert about(scene).note == note

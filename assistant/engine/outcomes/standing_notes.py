@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from assistant.engine.intake import PASSED
-from assistant.engine.learning import confirm_recovered
 from assistant.engine.outcomes.failed_restarts import is_being_stopped
 from assistant.engine.outcomes.restart_cost import lost_words
 from assistant.engine.outcomes.restart_verdict import OTHER_CHECKPOINT, restarted_job, resumed_chosen, verdict_on
@@ -42,7 +41,7 @@ JUDGED_EVERY = timedelta(seconds=60)
 """A restart that runs is judged again so often, for as long as its incident says that it is not recovered."""
 MOST_OF_NOTE = 600
 SINCE = "; since then: "
-NOT_RECOVERED = "not recovered: "
+NOT_RECOVERED, ELSEWHERE = "not recovered: ", "settled elsewhere: "
 _TAKEN_OVER = re.compile(rf"\bas job (\d[\d_+]{{0,30}}) \(({'|'.join(str(state) for state in JobState if not state.ended)})\)")
 _STOP_IT = re.compile(r", and if it does, end it: scancel \S+")
 
@@ -78,7 +77,7 @@ class StandingNotes:
 
     def _tell_successor(self, engine: EnginePort, incident: Incident, listed: dict[str, Job]) -> None:
         """Say what became of the job as which a run was to go on."""
-        taken = _TAKEN_OVER.search(incident.note)
+        taken = _TAKEN_OVER.search(incident.note) if incident.note.startswith(ELSEWHERE) else None
         if taken is None:
             return
         job = listed.get(taken[1]) or engine.scheduler.job(taken[1])
@@ -132,8 +131,6 @@ class StandingNotes:
         engine.store.mark_stage(incident.id, SETTLED_SINCE)
         engine.store.mark_stage(incident.id, "recovered")
         engine.store.set_state(incident.id, IncidentState.RECOVERED, note=note)
-        if (diagnosis := engine.store.diagnosis(incident.id)) is not None:
-            confirm_recovered(engine, engine.store.incident(incident.id), diagnosis)
         logger.info("incident=%s is recovered after all: %s", incident.id, proof)
 
 
