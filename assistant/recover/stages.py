@@ -28,7 +28,7 @@ _HEADING = re.compile(r"\s{0,8}[#=*~>-]{2,}\s{0,4}\S")
 MOST_OF_HEADING = 200
 
 
-class Stage(NamedTuple):
+class ScriptStage(NamedTuple):
     """Lines of one stage, from behind the last step of the stage before it."""
 
     lines: Lines
@@ -37,7 +37,7 @@ class Stage(NamedTuple):
     """The words of its step lines up to the number, without other numbers."""
 
 
-def stages_in(lines: Iterable[Line]) -> list[Stage]:
+def stages_in(lines: Iterable[Line]) -> list[ScriptStage]:
     """Return the stages of a log in their order; a single one where no counter begins anew in lines of another form.
 
     Forms that take turns are lines of one stage: training and evaluation, two networks.
@@ -58,16 +58,16 @@ def stages_in(lines: Iterable[Line]) -> list[Stage]:
             forms[-1] = form
         elif form != forms[-1] and point.step < last.step:
             if form in forms:
-                return [Stage(_lines(texts), points, forms[0])]
+                return [ScriptStage(_lines(texts), points, forms[0])]
             begins.append(last.line)
             forms.append(form)
         last = point
     ends = [*begins[1:], len(texts)]
     parts = [_lines(texts[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-    return [Stage(part, metric_points(part), form) for part, form in zip(parts, forms, strict=True)]
+    return [ScriptStage(part, metric_points(part), form) for part, form in zip(parts, forms, strict=True)]
 
 
-def resumed_stage(logs: Iterable[Iterable[Line]], checkpoint: Checkpoint) -> Stage | None:
+def resumed_stage(logs: Iterable[Iterable[Line]], checkpoint: Checkpoint) -> ScriptStage | None:
     """Return the one stage of a job that says that it loaded a checkpoint and went on right behind it, before any other stage.
 
     None where no stage says so, or several do, where another stage was trained before it, and where the job has a single stage:
@@ -91,12 +91,12 @@ def resumed_stage(logs: Iterable[Iterable[Line]], checkpoint: Checkpoint) -> Sta
     return stage if (first and first[0] is stage) or (later and any(log[0] is stage for log in by_log)) else None
 
 
-def _is_later(stage: Stage, rival: Stage) -> bool:
+def _is_later(stage: ScriptStage, rival: ScriptStage) -> bool:
     at, rival_at = stage.points[0].at, rival.points[0].at
     return at is not None and rival_at is not None and at >= rival_at
 
 
-def stage_before(lines: Iterable[Line], stage: Stage) -> Sequence[MetricPoint]:
+def stage_before(lines: Iterable[Line], stage: ScriptStage) -> Sequence[MetricPoint]:
     """Return what the attempt before logged of a stage; nothing where its log does not show that stage."""
     return next((entry.points for entry in reversed(stages_in(lines)) if entry.form == stage.form), ())
 
@@ -137,7 +137,7 @@ def resumption_of(
     return Resumption(stage.lines, list(stage.points), list(before))
 
 
-def _goes_on(stage: Stage, checkpoint: Checkpoint) -> bool:
+def _goes_on(stage: ScriptStage, checkpoint: Checkpoint) -> bool:
     loaded = loaded_checkpoint(stage.lines)
     if loaded.first_step is None or not any(_names(load.path, checkpoint) for load in loaded.loads):
         return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.evidence.earlier_links import Link, damage_before
+from assistant.engine.evidence.earlier_links import ChainLink, damage_before
 from assistant.records import MetricPoint
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "chains" / "damage.toml").read_text())["case"]
@@ -25,7 +25,7 @@ def points(first: int, well: int, off: int, height: float) -> list[MetricPoint]:
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_damage_is_traced_to_the_link_in_which_the_loss_went_off(case: dict[str, Any], height: float) -> None:
     def link(row: Sequence[int]) -> Any:
-        return Link(SimpleNamespace(id=str(row[0])), points(row[0], row[1], row[2], height))  # type: ignore[arg-type]
+        return ChainLink(SimpleNamespace(id=str(row[0])), points(row[0], row[1], row[2], height))  # type: ignore[arg-type]
 
     links = [link(row) for row in case["links"]]
     first, well, off = case["own"]

@@ -37,7 +37,7 @@ MOST_OF_SUMMARY = 200
 LOSS_SPIKE = "loss_spike"
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """A job of a run, with the losses that it logged."""
 
     job: Job
@@ -47,7 +47,7 @@ class Link(NamedTuple):
 class Damage(NamedTuple):
     """Where the loss of a run went off, as a later link met it."""
 
-    link: Link
+    link: ChainLink
     spike: Spike
     repeated: bool = False
     """Whether the later link went on from before it and went off there again; else it resumed what was saved behind it."""
@@ -83,7 +83,7 @@ def earlier_links(engine: EnginePort, job: Job, counts: Callable[[Job], bool] = 
     return [entry for entry in over[:MOST_LINKS] if is_of_run(engine.scheduler, engine.checkpoint_folders, job, entry, own=own)]
 
 
-def damage_before(own: Sequence[MetricPoint], first_step: int | None, links: Sequence[Link]) -> Damage | None:
+def damage_before(own: Sequence[MetricPoint], first_step: int | None, links: Sequence[ChainLink]) -> Damage | None:
     """Return where the loss of a run went off before a job resumed it, or also went off; None where no link shows that.
 
     Args:
@@ -132,7 +132,7 @@ def with_earlier_links(engine: EnginePort, incident: Incident, diagnosis: Diagno
             own, first_step = _points(engine, job), _first_step(engine, job)
             off = diagnosis.reason == LOSS_SPIKE or (bool(own) and all(is_no_number(point) for point in own))
             jobs = earlier_links(engine, job, lambda entry: off or _closed_before(engine, incident, entry) is not None)
-            links = [Link(entry, _points(engine, entry)) for entry in jobs] if off else []
+            links = [ChainLink(entry, _points(engine, entry)) for entry in jobs] if off else []
             damage = damage_before(own, first_step, links) if off else None
             newest = _newest_before(engine, jobs, damage) if damage is not None else ""
     except (NightshiftError, OSError):

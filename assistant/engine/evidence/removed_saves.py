@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"[\w.@%+=~/-]{3,300}")
 _DIGITS = re.compile(r"\d+")
 
 
-class Removal(NamedTuple):
+class RemovedSave(NamedTuple):
     """The line of a job's log by which it removed what another one misses."""
 
     job: Job
@@ -70,7 +70,7 @@ def with_remover(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> D
     return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {remedy}")
 
 
-def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> Removal | None:
+def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> RemovedSave | None:
     names = dict.fromkeys(
         name for path in paths for name in reversed(PurePosixPath(path).parts) if re.search(r"[a-zA-Z].*\d", name)
     )
@@ -94,7 +94,7 @@ def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> Removal | No
                     continue  # of another folder
             elif entry.user != job.user:
                 continue
-            return Removal(entry, PurePosixPath(named).name, path, text)
+            return RemovedSave(entry, PurePosixPath(named).name, path, text)
     return None
 
 
@@ -135,7 +135,7 @@ def _form(name: str) -> str:
 
 
 def _two_writers(
-    diagnosis: Diagnosis, job: Job, removal: Removal, sentence: str, own_lines: Sequence[str], own_save: str
+    diagnosis: Diagnosis, job: Job, removal: RemovedSave, sentence: str, own_lines: Sequence[str], own_save: str
 ) -> Diagnosis:
     entry, path = removal.job, removal.path or Path()
     loads = [name for text in own_lines if _LOADS.search(text[:MOST_CHARACTERS]) and (name := _named_alike(text, job, path))]

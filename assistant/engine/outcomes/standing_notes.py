@@ -42,7 +42,7 @@ JUDGED_EVERY = timedelta(seconds=60)
 MOST_OF_NOTE = 600
 SINCE = "; since then: "
 NOT_RECOVERED, ELSEWHERE = "not recovered: ", "settled elsewhere: "
-_TAKEN_OVER = re.compile(rf"\bas job (\d[\d_+]{{0,30}}) \(({'|'.join(str(state) for state in JobState if not state.ended)})\)")
+_TAKEN_OVER = re.compile(r"\bas job (\d[\d_+]{0,30}) \((pending|running|unknown)\)")
 _STOP_IT = re.compile(r", and if it does, end it: scancel \S+")
 
 
@@ -151,8 +151,8 @@ def _end_words(engine: EnginePort, incident: Incident, job: Job) -> str:
     at = f" at step {points[-1].step}" if points else ""
     if not full.ended_badly and full.state is JobState.COMPLETED:
         return f"job {job.id} completed with exit code 0{at}"
-    own = [entry for entry in engine.store.incidents(job=job.id) if entry.id > incident.id and entry.kind not in ADVICE]
-    told = f"; incident {own[0].id} is about that" if own else ""
+    later = [entry for entry in engine.store.incidents(job=job.id) if entry.id > incident.id and entry.kind not in ADVICE]
+    told = f"; incident {later[0].id} is about that" if later else ""
     return f"job {job.id} {job.state}{at}{told}"
 
 
