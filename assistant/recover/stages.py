@@ -151,7 +151,7 @@ def _names(path: str, checkpoint: Checkpoint) -> bool:
 
 
 def _form(text: str, step: int) -> str:
-    match = next((found for found in _STEP.finditer(text[:LONGEST]) if int(found[1]) == step), None)
+    match = next((match for match in _STEP.finditer(text[:LONGEST]) if int(match[1]) == step), None)
     return _CHANGING.sub("", text[: match.start(1)]).lower() if match is not None else ""
 
 

@@ -214,14 +214,14 @@ def _is_history(job: Job, since: datetime) -> bool:
     return job.ended is not None and job.ended < since.replace(microsecond=0)
 
 
-def failed_before(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime) -> list[Remark]:
+def failed_before(jobs: Sequence[Job], *, incidents: KnownIncidents, since: datetime) -> list[Remark]:
     """Return a remark on the attempts that failed in the `LOOKED_BACK` before a watch began and have no incident.
 
     Nothing is done about them: whoever was there before may have seen to them. A person may ask for a diagnosis or a recovery.
 
     Args:
         jobs: What the scheduler shows at the first look.
-        known: The incidents there are.
+        incidents: Those there are.
         since: When the watch began.
     """
     early = [
@@ -231,7 +231,7 @@ def failed_before(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime
         and _is_history(job, since)
         and job.ended is not None
         and job.ended >= since - LOOKED_BACK
-        and not known.covers(job, EventKind.JOB_ENDED)
+        and not incidents.covers(job, EventKind.JOB_ENDED)
     ]
     if not early:
         return []

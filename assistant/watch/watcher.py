@@ -160,7 +160,7 @@ class Watcher:
         self.trouble, self.remarks = (), ()
         begins = not self.jobs
         now, jobs = self._now(), self._listed()
-        remarks: list[Remark] = failed_before(jobs, known=incidents, since=self._since) if begins else []
+        remarks: list[Remark] = failed_before(jobs, incidents=incidents, since=self._since) if begins else []
         yield from ended_badly(jobs, known=incidents, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and _may_log(job)}
         remarks += failed_steps(jobs, self._since)

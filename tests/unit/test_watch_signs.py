@@ -244,25 +244,25 @@ def test_only_failures_are_noticed(state: JobState, noticed: bool) -> None:
         (99.0, True, False),
     ],
 )
-def test_what_failed_right_before_the_watch_began_is_told_of_and_left_alone(began_s: float, noticed: bool, remarked: bool) -> None:
+def test_what_failed_right_before_the_watch_began_is_told_and_left_alone(began_s: float, noticed: bool, remarked: bool) -> None:
     failed, began = job(ended=after(100)), after(began_s)
     events = ended_badly([failed], known=KnownIncidents({}), since=began, now=after(2000))
-    remarks = failed_before([failed], known=KnownIncidents({}), since=began)
+    remarks = failed_before([failed], incidents=KnownIncidents({}), since=began)
     assert (bool(events), bool(remarks)) == (noticed, remarked)
     if remarked:
         assert "7 (llm of alice, failed)" in remarks[0].text
         assert "nothing is done about that" in remarks[0].text
         known = KnownIncidents.of([replace(incident(EventKind.JOB_ENDED, IncidentState.OPEN, closed=None), job="7")])
-        assert failed_before([failed], known=known, since=began) == []
+        assert failed_before([failed], incidents=known, since=began) == []
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.COMPLETED, JobState.RUNNING, JobState.UNKNOWN])
 def test_what_did_not_fail_before_the_watch_began_is_no_remark(state: JobState) -> None:
-    assert failed_before([job(state=state, ended=after(100))], known=KnownIncidents({}), since=after(200)) == []
+    assert failed_before([job(state=state, ended=after(100))], incidents=KnownIncidents({}), since=after(200)) == []
 
 
 def test_many_that_failed_before_the_watch_began_are_one_remark() -> None:
-    (remark,) = failed_before([job(f"9_{n}") for n in range(40)], known=KnownIncidents({}), since=after(150))
+    (remark,) = failed_before([job(f"9_{n}") for n in range(40)], incidents=KnownIncidents({}), since=after(150))
     assert "these 40 jobs failed" in remark.text
     assert "and 32 more" in remark.text
 

@@ -2,7 +2,7 @@
 
 Where the loss went off in one link, the next ones resume weights that hold the damage and fail at once: their logs show neither the
 step at which it went off nor a healthy loss. The cause is that of the earliest link, and only what was saved before it helps. A
-chain of which a later link went off at the same step from a healthy save meets there what comes again.
+chain of which a later link went off at the same step from a healthy save meets there what comes own_spike.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def damage_before(own: Sequence[MetricPoint], first_step: int | None, links: Seq
 
 def _goes_off_there(own: Sequence[MetricPoint], spike: Spike) -> bool:
     """Tell whether losses that began as well as those of an earlier link go off where these did."""
-    again = find_spike(own)
-    if again is None or not math.isfinite(again.level) or abs(again.step - spike.step) > SPIKE_SLACK:
+    own_spike = find_spike(own)
+    if own_spike is None or not math.isfinite(own_spike.level) or abs(own_spike.step - spike.step) > SPIKE_SLACK:
         return False
-    return again.level <= RISEN * spike.level
+    return own_spike.level <= RISEN * spike.level
 
 
 def _is_off(points: Sequence[MetricPoint], spike: Spike) -> bool:
@@ -171,19 +171,19 @@ def _of_damage(diagnosis: Diagnosis, job: Job, damage: Damage, links: Sequence[s
     origin, step = damage.link.job, damage.spike.step
     rose = f"the loss of job {origin.id}, an earlier link of the same run, {_course(damage.spike)}"
     since = links[links.index(origin.id) + 1 :]
-    beside = f" So did job{'s' * (len(since) > 1)} {_named(since)}." if since else ""
+    addition = f" So did job{'s' * (len(since) > 1)} {_listed(since)}." if since else ""
     if damage.repeated:
-        sentence = f"It went off there before: {rose}.{beside}"
+        sentence = f"It went off there before: {rose}.{addition}"
         remedy = (
             f"What it meets about step {step} comes again at each start: look at the data of these steps and at the settings "
             "before it starts once more."
         )
     else:
         resumed = f"job {job.id} went on behind that, at step {first_step}"
-        sentence = f"Its cause lies in an earlier job: {rose}, and {resumed}, from weights that hold the damage.{beside}"
+        sentence = f"Its cause lies in an earlier job: {rose}, and {resumed}, from weights that hold the damage.{addition}"
         remedy = (
             f"Whatever was saved from step {step} on holds the damage, and each start from it fails: go back to a checkpoint from "
-            f"before step {step}, move the later ones aside, and leave out or mend the data of that step, for it comes again. See "
+            f"before step {step}, move the later ones aside, and leave out or mend the data of that step, for it comes own_spike. See "
             f"the log of job {origin.id}."
         )
     blamed = {*diagnosis.faulty_nodes, *(place.node for place in diagnosis.where if place.why.startswith(AVOIDED))}
@@ -218,8 +218,8 @@ def _with_story(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, jo
             sentences.append(f"job {link.id} {link.state} (incident {before.id}, {earlier.reason}): {words}")
     if not sentences:
         return diagnosis
-    left = f"; and {len(sentences) - MOST_NAMED} more" if len(sentences) > MOST_NAMED else ""
-    story = f"Earlier links of its run failed, too: {'; '.join(sentences[:MOST_NAMED]).rstrip('.')}{left}."
+    remainder = f"; and {len(sentences) - MOST_NAMED} more" if len(sentences) > MOST_NAMED else ""
+    story = f"Earlier links of its run failed, too: {'; '.join(sentences[:MOST_NAMED]).rstrip('.')}{remainder}."
     return replace(diagnosis, summary=f"{diagnosis.summary} {story}")
 
 
@@ -229,5 +229,5 @@ def _closed_before(engine: EnginePort, incident: Incident, link: Job) -> Inciden
     return before if before is not None and before.state is IncidentState.CLOSED else None
 
 
-def _named(jobs: Sequence[str]) -> str:
+def _listed(jobs: Sequence[str]) -> str:
     return ", ".join(jobs[:MOST_NAMED]) + (f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else "")

@@ -87,14 +87,14 @@ def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> RemovedSave 
             name = next((name for name in names if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w])", head)), None)
             if name is None or not _REMOVES.search(head):
                 continue
-            named = next((token for token in _TOKEN.findall(head) if name in PurePosixPath(token).parts), name)
-            path = _absolute(named, entry) if "/" in named else None
+            token_path = next((token for token in _TOKEN.findall(head) if name in PurePosixPath(token).parts), name)
+            path = _absolute(token_path, entry) if "/" in token_path else None
             if path is not None and missing:
                 if not any(place == path or path in place.parents for place in missing):
                     continue  # of another folder
             elif entry.user != job.user:
                 continue
-            return RemovedSave(entry, PurePosixPath(named).name, path, text)
+            return RemovedSave(entry, PurePosixPath(token_path).name, path, text)
     return None
 
 
@@ -139,9 +139,9 @@ def _two_writers(
 ) -> Diagnosis:
     entry, path = removal.job, removal.path or Path()
     loads = [name for text in own_lines if _LOADS.search(text[:MOST_CHARACTERS]) and (name := _named_alike(text, job, path))]
-    begun = ""
+    begin_words = ""
     if loads and entry.started is not None and job.started is not None and entry.started < job.started:
-        begun = f" Job {job.id} itself went on from {loads[0]} of that folder, which job {entry.id} was writing to already."
+        begin_words = f" Job {job.id} itself went on from {loads[0]} of that folder, which job {entry.id} was writing to already."
     shared = (
         f"Two runs save into one folder, {path.parent}: job {entry.id} ({entry.name}) of {entry.user} and job {job.id} "
         f"({job.name}) of {job.user}, which saved {own_save} there; each resumes, overwrites and removes what the other has saved."
@@ -155,7 +155,7 @@ def _two_writers(
         diagnosis,
         action=Action.FIX_AND_RESUBMIT,
         summary=f"{diagnosis.summary} {sentence} {shared}",
-        advice=f"{shared} {sentence}{begun} {remedy}{runs}",
+        advice=f"{shared} {sentence}{begin_words} {remedy}{runs}",
     )
 
 

@@ -77,16 +77,16 @@ class StandingNotes:
 
     def _tell_successor(self, engine: EnginePort, incident: Incident, listed: dict[str, Job]) -> None:
         """Say what became of the job as which a run was to go on."""
-        taken = _TAKEN_OVER.search(incident.note) if incident.note.startswith(ELSEWHERE) else None
-        if taken is None:
+        takeover = _TAKEN_OVER.search(incident.note) if incident.note.startswith(ELSEWHERE) else None
+        if takeover is None:
             return
-        job = listed.get(taken[1]) or engine.scheduler.job(taken[1])
+        job = listed.get(takeover[1]) or engine.scheduler.job(takeover[1])
         trains = job.state is JobState.RUNNING and NOT_PROVEN in incident.note and _step_now(engine, job) is not None
         if not job.state.ended and not trains:
             return
         verb = "went on" if job.state.ended else "goes on"
         note = incident.note.partition(SINCE)[0].replace(f"; {NOT_PROVEN}", "")
-        note = note.replace(taken[0], f"as job {job.id} ({job.state})")
+        note = note.replace(takeover[0], f"as job {job.id} ({job.state})")
         note = re.sub(rf"\b(?:is to go|goes) on (?=as job {re.escape(job.id)} )", f"{verb} ", note)
         since = _end_words(engine, incident, job) if job.state.ended else f"it trains, and has logged step {_step_now(engine, job)}"
         engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{note}{SINCE}{since}")
@@ -152,8 +152,8 @@ def _end_words(engine: EnginePort, incident: Incident, job: Job) -> str:
     if not full.ended_badly and full.state is JobState.COMPLETED:
         return f"job {job.id} completed with exit code 0{at}"
     later = [entry for entry in engine.store.incidents(job=job.id) if entry.id > incident.id and entry.kind not in ADVICE]
-    told = f"; incident {later[0].id} is about that" if later else ""
-    return f"job {job.id} {job.state}{at}{told}"
+    notice = f"; incident {later[0].id} is about that" if later else ""
+    return f"job {job.id} {job.state}{at}{notice}"
 
 
 def _step_now(engine: EnginePort, job: Job) -> int | None:
