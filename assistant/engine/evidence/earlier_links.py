@@ -2,7 +2,7 @@
 
 Where the loss went off in one link, the next ones resume weights that hold the damage and fail at once: their logs show neither the
 step at which it went off nor a healthy loss. The cause is that of the earliest link, and only what was saved before it helps. A
-chain of which a later link went off at the same step from a healthy save meets there what comes own_spike.
+chain of which a later link went off at the same step from a healthy save meets there what comes again.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _of_damage(diagnosis: Diagnosis, job: Job, damage: Damage, links: Sequence[s
         sentence = f"Its cause lies in an earlier job: {rose}, and {resumed}, from weights that hold the damage.{addition}"
         remedy = (
             f"Whatever was saved from step {step} on holds the damage, and each start from it fails: go back to a checkpoint from "
-            f"before step {step}, move the later ones aside, and leave out or mend the data of that step, for it comes own_spike. See "
+            f"before step {step}, move the later ones aside, and leave out or mend the data of that step, for it comes again. See "
             f"the log of job {origin.id}."
         )
     blamed = {*diagnosis.faulty_nodes, *(place.node for place in diagnosis.where if place.why.startswith(AVOIDED))}
