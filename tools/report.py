@@ -297,9 +297,11 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
             going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
+    if writer := _writer(context, job):
+        going_on = []  # nothing is moved, and nothing started, in a folder that another job writes to
     together = together_words(job, newest_healthy, max((point.step for point in log_points(job)), default=None))
     by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
-    return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *_writer(context, job)]))
+    return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *writer]))
 
 
 def _is_newer(save: Checkpoint, rival: Checkpoint) -> bool:

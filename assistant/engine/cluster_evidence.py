@@ -16,6 +16,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         broken_record,
         changed_files,
         checkpoint_settings,
+        earlier_links,
         edited_files,
         ended_helpers,
         ended_servers,
@@ -29,6 +30,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         rank_counts,
         remote_hosts,
         removed_causes,
+        removed_saves,
         resource_holders,
         storage,
     )
@@ -49,6 +51,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = with_swallowing_disk(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = loss_divergence.with_faulty_gpu(engine, incident, diagnosis, job)
+    diagnosis = earlier_links.with_earlier_links(engine, incident, diagnosis, job)
     diagnosis = with_lost_server(engine, incident, with_wait(engine, incident, diagnosis, job), job)
     diagnosis = ended_helpers.with_ended_helper(engine, incident, diagnosis, job)
     diagnosis = with_slowdown(engine, incident, diagnosis, job)
@@ -60,7 +63,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = locked_files.with_file_lock(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
-    diagnosis = changed_files.with_remover(engine, changed_files.with_read_race(engine, incident, diagnosis, job), job)
+    diagnosis = removed_saves.with_remover(engine, changed_files.with_read_race(engine, incident, diagnosis, job), job)
     diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)

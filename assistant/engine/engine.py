@@ -32,7 +32,7 @@ from assistant.engine.intake import check_writable, hand_over, open_or_join
 from assistant.engine.learning import confirm_recovered
 from assistant.engine.node_ledger import record_in_ledger, with_patterns
 from assistant.engine.outages import Outages, Turn, tried_by_restart
-from assistant.engine.outcomes import failed_restarts, settlement
+from assistant.engine.outcomes import failed_restarts, settlement, standing_notes
 from assistant.engine.outcomes.completed_jobs import (
     CompletedJobs,
     GoodRuns,
@@ -99,6 +99,7 @@ class Engine:
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
     escalated: settlement.EscalatedIncidents = field(default_factory=settlement.EscalatedIncidents)
+    notes: standing_notes.StandingNotes = field(default_factory=standing_notes.StandingNotes)
     good_runs: GoodRuns = field(default_factory=GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
     process_looks: ProcessLooks = field(default_factory=ProcessLooks)
@@ -185,6 +186,7 @@ class Engine:
             "outages": lambda: self.outages.look(self),
             "good runs": lambda: self.good_runs.look(self),
             "escalated": lambda: self.escalated.look(self, self.watcher.jobs),
+            "notes": lambda: self.notes.look(self, self.watcher.jobs),
             "processes": lambda: self.process_looks.look(self, self.watcher.jobs),
         }
 

@@ -24,7 +24,19 @@ from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
 from assistant.ports import Scheduler
-from assistant.records import Action, Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind, Whereabouts
+from assistant.records import (
+    Action,
+    Category,
+    Checkpoint,
+    Diagnosis,
+    Event,
+    EventKind,
+    Incident,
+    Job,
+    NodePattern,
+    PatternKind,
+    Whereabouts,
+)
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import RESTARTS, restart_of
@@ -46,6 +58,7 @@ KERNEL_LINES = 500
 FIRST_STEPS = 2
 """A loss that is off within so many steps of the checkpoint that was loaded came with it."""
 _STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
+NEWEST_BEFORE = "Its newest checkpoint from before step"
 SPIKE_MARGIN = 5
 """Steps before a spike that a checkpoint has to be, as in the playbook: one shortly before it may hold its beginning already."""
 MOST_PROBED = 256
@@ -295,24 +308,26 @@ def _with_result(diagnosis: Diagnosis, search: CheckpointSearch) -> Diagnosis:
 def _with_checkpoint_before(diagnosis: Diagnosis, search: CheckpointSearch, loaded: LoadedCheckpoint) -> Diagnosis:
     """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there.
 
-    Where the loss was off from the first step behind a checkpoint that the job loaded, that one may hold the damage already.
+    Where the loss was off from the first step behind a checkpoint that the job loaded, that one may hold the damage already. A step
+    from before its first is that of an earlier link of its run, and counts as it is.
     """
     step_match = _STEP.search(diagnosis.root_cause[0].text) if diagnosis.root_cause else None
     step = diagnosis.spike_step or (int(step_match[1]) if step_match is not None else diagnosis.step)
     checkpoints = search.inventory.checkpoints if search.inventory is not None else ()
     margin = SPIKE_MARGIN if diagnosis.spike_step else 1
     loaded_step = next((load.step for load in reversed(loaded.loads) if load.step), None)
-    if step is not None and loaded_step is not None and step <= loaded_step + FIRST_STEPS:
+    before_it = loaded.first_step is not None and diagnosis.spike_step is not None and diagnosis.spike_step < loaded.first_step
+    if step is not None and loaded_step is not None and step <= loaded_step + FIRST_STEPS and not before_it:
         step, margin = loaded_step, 1
-    newest = max(
-        (checkpoint for checkpoint in checkpoints if step is not None and checkpoint.step <= step - margin),
-        key=lambda checkpoint: checkpoint.step,
-        default=None,
-    )
-    if newest is None:
-        return diagnosis
-    words = f"Its newest checkpoint from before step {step} is {newest.path} (step {newest.step})."
-    return replace(diagnosis, advice=f"{diagnosis.advice} {words}")
+    words = newest_before(checkpoints, step, margin) if step is not None and NEWEST_BEFORE not in diagnosis.advice else ""
+    return replace(diagnosis, advice=f"{diagnosis.advice} {words}") if words else diagnosis
+
+
+def newest_before(checkpoints: Sequence[Checkpoint], step: int, margin: int = SPIKE_MARGIN) -> str:
+    """Return which checkpoint is the newest that is some steps from before one, as a sentence; empty where there is none."""
+    earlier = [checkpoint for checkpoint in checkpoints if checkpoint.step <= step - margin]
+    newest = max(earlier, key=lambda checkpoint: checkpoint.step, default=None)
+    return f"{NEWEST_BEFORE} {step} is {newest.path} (step {newest.step})." if newest is not None else ""
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

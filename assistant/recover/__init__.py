@@ -2,7 +2,7 @@
 
 Read `playbook` first: it runs the steps that tools carry out, from `situation`; `rehearsal` tries one. `restart` plans the job
 to submit, within `directives`, with `launch_arguments` put into its script; `verify` judges what came of it, with `loaded`,
-`wrong_start`, `saved_progress` and `comparison`. `checkpoints/` finds what was saved, `resume/` how the script goes on,
+`wrong_start`, `stages`, `saved_progress` and `comparison`. `checkpoints/` finds what was saved, `resume/` how the script goes on,
 `start_costs` what a start as it is costs, and `kept_work` what
 it goes on behind. `job_program` reads what a job runs, over `batch_script`, `shell/` and `source/`, and
 `script_removals` what its script takes away first; `job_reading` is all of that for one job, and `trial/` tries what reading

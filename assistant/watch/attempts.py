@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "Trouble",
     "about",
     "ended_badly",
+    "failed_before",
     "failed_steps",
     "hang_of",
     "hidden_failure_in",
@@ -188,7 +189,7 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
 
     spoken: set[tuple[str, int]] = set()
     for job in jobs:
-        if job.state not in _NOTICED or (job.ended is not None and job.ended < since):
+        if job.state not in _NOTICED or _is_history(job, since):
             continue
         attempt_key = (job.id.partition("+")[0], job.attempt)
         if "+" in job.id and attempt_key in spoken:
@@ -208,6 +209,42 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
     return events
 
 
+def _is_history(job: Job, since: datetime) -> bool:
+    """Tell whether an attempt ended before a watch began; Slurm's times are whole seconds, so its first second counts whole."""
+    return job.ended is not None and job.ended < since.replace(microsecond=0)
+
+
+def failed_before(jobs: Sequence[Job], *, incidents: KnownIncidents, since: datetime) -> list[Remark]:
+    """Return a remark on the attempts that failed in the `LOOKED_BACK` before a watch began and have no incident.
+
+    Nothing is done about them: whoever was there before may have seen to them. A person may ask for a diagnosis or a recovery.
+
+    Args:
+        jobs: What the scheduler shows at the first look.
+        incidents: Those there are.
+        since: When the watch began.
+    """
+    early = [
+        job
+        for job in jobs
+        if job.state in _NOTICED
+        and _is_history(job, since)
+        and job.ended is not None
+        and job.ended >= since - LOOKED_BACK
+        and not incidents.covers(job, EventKind.JOB_ENDED)
+    ]
+    if not early:
+        return []
+    rows = [f"{job.id} ({job.name} of {job.user}, {job.state})" for job in early[:MOST_EARLY]]
+    more = f" and {len(early) - MOST_EARLY} more" if len(early) > MOST_EARLY else ""
+    subject = "this job" if len(early) == 1 else f"these {len(early)} jobs"
+    text = (
+        f"In the {LOOKED_BACK.total_seconds() / 60:.0f} min before this watch began {subject} failed, and nothing is done about "
+        f"that: {', '.join(rows)}{more}. `nightshift diagnose {early[0].id}` says why"
+    )
+    return [Remark("jobs that failed before the watch began", text)]
+
+
 def about(job: Job) -> dict[str, Any]:
     """Return what tells two jobs apart that were given the same id: the store compares it."""
     return {"submitted": job.submitted.isoformat()} if job.submitted is not None else {}
@@ -218,6 +255,9 @@ def hidden_failure_in(events: Iterable[Event]) -> str:
     return next((str(event.detail[HIDDEN_FAILURE]) for event in events if event.detail.get(HIDDEN_FAILURE)), "")
 
 
+LOOKED_BACK = timedelta(minutes=10)
+"""Before the beginning of a watch: what failed then is told of once, and left alone."""
+MOST_EARLY = 8
 RESTART_S = 300.0
 """What a job takes to its first step where that was not seen."""
 SUDDEN = "sudden"

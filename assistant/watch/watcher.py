@@ -29,6 +29,7 @@ from assistant.watch.attempts import (
     Remark,
     Trouble,
     ended_badly,
+    failed_before,
     failed_steps,
     hang_of,
     late_saves_of,
@@ -157,8 +158,9 @@ class Watcher:
         """
         incidents = known if isinstance(known, KnownIncidents) else KnownIncidents({}, frozenset(known))
         self.trouble, self.remarks = (), ()
+        begins = not self.jobs
         now, jobs = self._now(), self._listed()
-        remarks: list[Remark] = []
+        remarks: list[Remark] = failed_before(jobs, incidents=incidents, since=self._since) if begins else []
         yield from ended_badly(jobs, known=incidents, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and _may_log(job)}
         remarks += failed_steps(jobs, self._since)

@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from assistant.engine import Engine
-from assistant.engine.evidence.changed_files import is_half_read, own_file, ran_beside, with_remover
+from assistant.engine.evidence.changed_files import is_half_read, own_file, ran_beside
+from assistant.engine.evidence.removed_saves import with_remover
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, JobState
 
 LINES = tomllib.loads((Path(__file__).parents[1] / "cases" / "read_races" / "lines.toml").read_text())["case"]
@@ -75,7 +76,9 @@ MISSING = "FileNotFoundError: [Errno 2] No such file or directory: 'checkpoints/
         ("INFO removed checkpoints/step_120 (keep_last 3)", "ada", None, True),
         ("INFO saved checkpoints/step_120", "ada", None, False),
         ("INFO removed checkpoints/step_1200", "ada", None, False),
-        ("INFO removed checkpoints/step_120", "bob", None, False),
+        ("INFO removed checkpoints/step_120", "bob", None, True),  # the very path
+        ("INFO removed step_120", "bob", None, False),
+        ("INFO removed old/checkpoints/step_120", "ada", None, False),  # of another folder
         ("INFO removed checkpoints/step_120", "ada", -200, False),  # it had ended before
     ],
 )
@@ -100,5 +103,5 @@ def test_who_removed_a_missing_file_is_named_by_its_own_log(
         "Make it.",
     )
     diagnosed = with_remover(cast(Engine, SimpleNamespace(scheduler=scheduler)), missing, watcher)
-    assert diagnosed.advice.startswith("It was there, and job 8 (base-mini) of ada removed step_120: `INFO removed") is removed
+    assert diagnosed.advice.startswith(f"It was there, and job 8 (base-mini) of {user} removed step_120: `INFO removed") is removed
     assert (diagnosed == missing) is not removed

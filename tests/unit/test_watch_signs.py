@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from assistant.logs.phases import LogPhase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
-from assistant.watch.attempts import Extent, KnownIncidents, ended_badly
+from assistant.watch.attempts import Extent, KnownIncidents, ended_badly, failed_before
 from assistant.watch.hang import Cadence, HangLimits, Signs, Still, certain_after_s, rarest, suspect_after_s, suspicion_of
 from assistant.watch.outages import JobFailure, outages, service_of
 from assistant.watch.progress import SpikeLimits
@@ -231,6 +231,40 @@ def test_an_end_is_news_unless_somebody_saw_to_it(known: Incident, news: bool) -
 )
 def test_only_failures_are_noticed(state: JobState, noticed: bool) -> None:
     assert bool(ended_badly([job(state=state)], known=KnownIncidents({}), since=START, now=after(200))) is noticed
+
+
+@pytest.mark.parametrize(
+    ("began_s", "noticed", "remarked"),
+    [
+        (100.0, True, False),
+        (100.9, True, False),  # Slurm's second has begun before the watch, and may have ended behind it
+        (101.0, False, True),
+        (100 + 599.0, False, True),
+        (100 + 601.0, False, False),  # history
+        (99.0, True, False),
+    ],
+)
+def test_what_failed_right_before_the_watch_began_is_told_and_left_alone(began_s: float, noticed: bool, remarked: bool) -> None:
+    failed, began = job(ended=after(100)), after(began_s)
+    events = ended_badly([failed], known=KnownIncidents({}), since=began, now=after(2000))
+    remarks = failed_before([failed], incidents=KnownIncidents({}), since=began)
+    assert (bool(events), bool(remarks)) == (noticed, remarked)
+    if remarked:
+        assert "7 (llm of alice, failed)" in remarks[0].text
+        assert "nothing is done about that" in remarks[0].text
+        known = KnownIncidents.of([replace(incident(EventKind.JOB_ENDED, IncidentState.OPEN, closed=None), job="7")])
+        assert failed_before([failed], incidents=known, since=began) == []
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.COMPLETED, JobState.RUNNING, JobState.UNKNOWN])
+def test_what_did_not_fail_before_the_watch_began_is_no_remark(state: JobState) -> None:
+    assert failed_before([job(state=state, ended=after(100))], incidents=KnownIncidents({}), since=after(200)) == []
+
+
+def test_many_that_failed_before_the_watch_began_are_one_remark() -> None:
+    (remark,) = failed_before([job(f"9_{n}") for n in range(40)], incidents=KnownIncidents({}), since=after(150))
+    assert "these 40 jobs failed" in remark.text
+    assert "and 32 more" in remark.text
 
 
 def test_tasks_of_an_array_are_jobs_and_parts_of_a_heterogeneous_job_are_one() -> None:

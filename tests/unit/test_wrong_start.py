@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.outcomes.restart_verdict import _restarted
+from assistant.engine.outcomes.restart_verdict import restarted_job
 from assistant.errors import ToolError
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
@@ -301,7 +301,7 @@ def test_what_a_restart_was_to_go_on_from_is_what_its_call_was_given(
 ) -> None:
     incident: Any = SimpleNamespace(id=3)
     ended = Ended(IncidentState.VERIFYING, "", {})
-    restarted = _restarted(past(wanted, {"job": "7", **returned}), incident, ended)
+    restarted = restarted_job(past(wanted, {"job": "7", **returned}), incident, ended)
     assert restarted is not None
     assert (restarted.step, restarted.checkpoint) == (step, checkpoint)
 

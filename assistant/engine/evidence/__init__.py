@@ -5,6 +5,7 @@ Each `with_…` returns the diagnosis with what it could prove, else the diagnos
 What a failed job needed: `storage` (on `file_systems`, which is pure), `permissions`, `missing_data`, `gone_inputs`,
 `returned_files`, `removed_causes`, `broken_record`, `checkpoint_settings`, `changed_files`, `node_faults`, `remote_hosts`,
 `ended_servers`, `ended_helpers`, `own_servers`, `resource_holders`, `locked_files`, `memory_requests` and, by the other tasks of
-an array, `array_tasks`; why its loss went off: `loss_divergence`; why its ranks wait for one another: `rank_counts`; its script,
+an array, `array_tasks`, by other jobs `removed_saves`; why its loss went off: `loss_divergence`, or in which job of its chain
+`earlier_links`; why its ranks wait for one another: `rank_counts`; its script,
 settings and edits: `job_sources` and `edited_files`.
 """

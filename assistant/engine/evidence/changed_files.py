@@ -25,10 +25,9 @@ from assistant.recover.joblog import log_lines
 from assistant.recover.restart import attempt_of
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import WRITER, WRITTEN
-from assistant.redact import head_of
 from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
 from assistant.watch.attempts import Remark
-from assistant.watch.outages import MOST_CHARACTERS, NOT_THERE, PATH, is_of_system
+from assistant.watch.outages import MOST_CHARACTERS, PATH, is_of_system
 
 if TYPE_CHECKING:
     from assistant.engine.ports import EnginePort
@@ -322,50 +321,6 @@ def with_read_race(engine: EnginePort, incident: Incident, diagnosis: Diagnosis,
     sentence = " ".join([*sentences, "Most likely it read a file that another task was just writing."])
     advice = f"Start this task again, once: {sentence} Tasks that fill one cache need it filled before they start, or a lock."
     return replace(diagnosis, action=action, summary=f"{diagnosis.summary} {sentence}", advice=advice, where=places)
-
-
-REMOVED_REASONS = frozenset({"file_not_found_error", "model_loading_error", "dataset_loading_error", "os_error"})
-MOST_JOBS_READ = 6
-_REMOVES = re.compile(r"\b(?:remov|delet|rotat|prun|purg|unlink|evict|clean)\w{0,6}\b", re.IGNORECASE)
-_QUOTED = re.compile(r"['\"`]([^'\"`\s]{3,300})['\"`]")
-
-
-def with_remover(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return the diagnosis of a missing file with the job of the same owner whose log says that it removed it, if one does.
-
-    Only a name with a number counts, such as that of a checkpoint's folder: any other may be of something else.
-    """
-    lines = [cited.text for cited in diagnosis.root_cause if NOT_THERE.search(cited.text)]
-    if diagnosis.reason not in REMOVED_REASONS or job is None or not job.user or job.ended is None or not lines:
-        return diagnosis
-    paths = [match for line in lines for match in (*_QUOTED.findall(line[:MOST_CHARACTERS]), *PATH.findall(line[:MOST_CHARACTERS]))]
-    names = dict.fromkeys(name for path in paths for name in PurePosixPath(path).parts if re.search(r"[a-zA-Z].*\d", name))
-    try:
-        jobs = [candidate for candidate in engine.scheduler.jobs() if candidate.user == job.user and candidate.id != job.id]
-    except NightshiftError:
-        return diagnosis
-    remover_candidates = [
-        entry for entry in jobs if entry.started is not None and entry.started <= job.ended and not _ended_before(entry, job)
-    ]
-    remover_candidates.sort(key=lambda entry: entry.ended or job.ended or engine.clock.now(), reverse=True)
-    for entry in remover_candidates[:MOST_JOBS_READ] if names else ():
-        for text in reversed(_log_of(engine, entry)):
-            name = next(
-                (name for name in names if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", text[:MOST_CHARACTERS])), None
-            )
-            if name is not None and _REMOVES.search(text[:MOST_CHARACTERS]):
-                line = head_of(text.strip(), MOST_OF_QUOTE)
-                sentence = f"It was there, and job {entry.id} ({entry.name}) of {entry.user} removed {name}: `{line}`."
-                remedy = (
-                    "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
-                    "neither the path nor this program's start is wrong."
-                )
-                return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {remedy}")
-    return diagnosis
-
-
-def _ended_before(entry: Job, job: Job) -> bool:
-    return entry.ended is not None and job.started is not None and entry.ended < job.started
 
 
 def own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[str, str] | None:

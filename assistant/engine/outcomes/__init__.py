@@ -6,5 +6,5 @@ have to be. `settlement` ends incidents without one; `living_jobs` and
 `moved_servers` where it is now;
 `requeues` and `pending_jobs` are jobs that the
 scheduler queued again, `lost_nodes` the nodes that this cost; `job_processes` is what lives on the nodes,
-whatever the scheduler says.
+whatever the scheduler says; `standing_notes` keeps the notes of all of them true.
 """

@@ -1,4 +1,4 @@
-"""What a failure cost whose job was started again: steps, minutes, GPU hours; by its saves where its log numbers no step."""
+"""What a failure cost whose job was started again, and how far its saves show it to have come, where its log numbers no step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from assistant.engine.intake import PASSED
 from assistant.engine.report import COUNTED_OTHERWISE, cost_in_words
 from assistant.errors import NightshiftError, ToolError
+from assistant.records import JobState
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.joblog import log_lines
-from assistant.recover.saved_progress import own_saves, steps_between
+from assistant.recover.saved_progress import SavedProgress, by_saves, own_saves, steps_between
 from assistant.recover.situation import fault_time
 
 if TYPE_CHECKING:
     from assistant.engine.ports import EnginePort
+    from assistant.logs.tail import LogMark
     from assistant.records import Checkpoint, Diagnosis, Incident, Job
 
 LONGEST_TEARDOWN = timedelta(minutes=10)
@@ -67,3 +69,17 @@ def saves_of(engine: EnginePort, job: Job) -> Sequence[Checkpoint]:
     except (NightshiftError, OSError):
         return ()
     return saves.checkpoints if saves is not None else ()
+
+
+def saved_progress(
+    engine: EnginePort, job: Job, marks: Sequence[LogMark], *, failed: str | None, chosen_step: int
+) -> SavedProgress | None:
+    """Return how far a running job came by its saves, where its log numbers no step and the chosen checkpoint tells one."""
+    now = engine.clock.now()
+    return by_saves(job, engine.checkpoint_folders, marks, engine.scheduler, failed=failed, chosen_step=chosen_step, now=now)
+
+
+def saved_by(engine: EnginePort, job: Job, *, past: int) -> int | None:
+    """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
+    saves = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
+    return max((save.step for save in saves if save.step > past), default=None)

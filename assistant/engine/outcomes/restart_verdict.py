@@ -25,7 +25,7 @@ from assistant.engine.outcomes.failed_restarts import (
     stop_wrong_start,
 )
 from assistant.engine.outcomes.pending_jobs import STUCK
-from assistant.engine.outcomes.restart_cost import lost_words, saves_of
+from assistant.engine.outcomes.restart_cost import lost_words, saved_by, saved_progress
 from assistant.engine.outcomes.settlement import settled_elsewhere
 from assistant.engine.outcomes.waiting_clients import serves_again, with_served_address
 from assistant.engine.report import COUNTED_OTHERWISE
@@ -51,10 +51,11 @@ from assistant.recover.comparison import Comparison, compared, training_end
 from assistant.recover.drivers import never_begin
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
-from assistant.recover.loaded import compare_loaded, loaded_checkpoint
+from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.runs import SaveFolders, writer_beside
-from assistant.recover.saved_progress import SavedProgress, by_saves, own_saves, pieces_made
+from assistant.recover.saved_progress import pieces_made
+from assistant.recover.stages import resumption_of
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start, save_beside
 from assistant.untrusted import reading_as
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOCKS_APART = timedelta(seconds=60)
+OTHER_CHECKPOINT = "did not go on from the checkpoint that was chosen"
 MOVE_DEPENDENTS = "let_dependents_wait"
 """The tool that takes up what an interrupted restart left, and its step."""
 
@@ -105,7 +107,7 @@ def verified_end(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, e
 
 
 def _end_of_restart(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, ended: Ended, by: str) -> Ended:
-    restarted = _restarted(engine, incident, ended) if not engine.replays else None
+    restarted = restarted_job(engine, incident, ended) if not engine.replays else None
     if restarted is not None and restarted.call is not None:
         if (stopped := _stopped_if_wrong(engine, incident, diagnosis, ended, restarted, by)) is not None:
             return stopped
@@ -126,7 +128,7 @@ def _end_of_restart(engine: EnginePort, incident: Incident, diagnosis: Diagnosis
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
-    verdict = with_served_address(engine, incident, restarted.job, _verdict(engine, incident, diagnosis, restarted))
+    verdict = with_served_address(engine, incident, restarted.job, verdict_on(engine, incident, diagnosis, restarted))
     if child is not None and verdict.standing is not Standing.RECOVERED:
         note = f"not recovered: {verdict.note}; incident {child.id} is about that job"
         return replace(ended, state=IncidentState.ESCALATED, note=note, failed_job=restarted.job)
@@ -167,7 +169,7 @@ def _stopped_if_wrong(
 ) -> Ended | None:
     """Return where an incident stands whose restart has to be stopped, was, or is doubted for good; None for any other."""
     try:
-        verdict = _verdict(engine, incident, diagnosis, restarted)
+        verdict = verdict_on(engine, incident, diagnosis, restarted)
         job = engine.scheduler.job(restarted.job)
     except ToolError:
         return None  # forgotten: nothing of it runs
@@ -255,11 +257,12 @@ def _own_incident(engine: EnginePort, incident: Incident, restarted: _Restarted)
     return later[-1] if later else None
 
 
-def _verdict(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
+def verdict_on(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
+    """Return what a restart has come to, by all that can be read of its job now."""
     job = engine.scheduler.job(restarted.job)
     marks = marks_before(engine.store, job)
     points = log_points(job, marks=marks, sure=True)
-    before = []
+    before, failed = [], None
     if restarted.job != incident.job and incident.job is not None:
         try:
             failed = engine.scheduler.job(incident.job)
@@ -285,9 +288,15 @@ def _verdict(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, resta
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
     lines = whole_lines(job, marks)
+    if (stage := resumption_of(job, failed, marks, _checkpoint(restarted), points)) is not None:
+        lines, points, before = stage
     later = job.attempt > _attempt(incident, restarted)
-    saved = _saved_progress(engine, incident, restarted, job, marks)
-    saved_step = _saved_by(engine, job, past=first_step) if incident.playbook != DRIVER else None
+    saved, saved_step = None, None
+    if incident.playbook != DRIVER:
+        name = Path(restarted.checkpoint or "").name
+        counts = restarted.checkpoint is not None and (not restarted.layout or counts_steps(restarted.layout, name))
+        saved = saved_progress(engine, job, marks, failed=incident.job, chosen_step=restarted.step) if counts else None
+        saved_step = saved_by(engine, job, past=first_step)
     return judge_restart(
         Restart(
             job,
@@ -313,30 +322,22 @@ def _verdict(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, resta
     )
 
 
+def resumed_chosen(engine: EnginePort, restarted: _Restarted) -> bool:
+    """Tell whether the lines of a restart say that it went on from the checkpoint that was chosen; silence is no such word."""
+    job, checkpoint = engine.scheduler.job(restarted.job), _checkpoint(restarted)
+    marks = marks_before(engine.store, job)
+    if checkpoint is None or resumption_of(job, None, marks, checkpoint) is not None:
+        return checkpoint is not None
+    lines = whole_lines(job, marks)
+    return lines is not None and compare_loaded(checkpoint, loaded_checkpoint(lines)).verdict is LoadVerdict.CHOSEN
+
+
 def _numbers_steps(engine: EnginePort, job_id: str) -> bool:
     try:
         job = engine.scheduler.job(job_id)
     except ToolError:
         return True
     return bool(log_points(job, marks=marks_before(engine.store, job), sure=True))
-
-
-def _saved_progress(
-    engine: EnginePort, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
-) -> SavedProgress | None:
-    """Return how far a running job came by its saves, where its log numbers no step and the chosen checkpoint tells one."""
-    name = Path(restarted.checkpoint or "").name
-    uncounted = bool(restarted.layout) and not counts_steps(restarted.layout, name)
-    if restarted.checkpoint is None or uncounted or incident.playbook == DRIVER:
-        return None
-    now, failed, step = engine.clock.now(), incident.job, restarted.step
-    return by_saves(job, engine.checkpoint_folders, marks, engine.scheduler, failed=failed, chosen_step=step, now=now)
-
-
-def _saved_by(engine: EnginePort, job: Job, *, past: int) -> int | None:
-    """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
-    saves = own_saves(saves_of(engine, job), job) if job.state is JobState.COMPLETED else []
-    return max((save.step for save in saves if save.step > past), default=None)
 
 
 def _keeps_no_state(engine: EnginePort, job: Job) -> bool:
@@ -425,7 +426,7 @@ def _load_problem(restarted: _Restarted, lines: Lines | None, *, later: bool = F
     if later and min(steps, default=loaded.first_step or 0) >= restarted.step:
         return ""
     comparison = compare_loaded(_checkpoint(restarted), loaded)
-    return f"did not go on from the checkpoint that was chosen: {comparison.note}" if comparison.differs else ""
+    return f"{OTHER_CHECKPOINT}: {comparison.note}" if comparison.differs else ""
 
 
 def _checkpoint(restarted: _Restarted) -> Checkpoint | None:
@@ -457,7 +458,7 @@ def _proof(
     return proof_of_wrong_start(checkpoint, loaded, points, before, reached=reached, refused=refused)
 
 
-def _restarted(engine: EnginePort, incident: Incident, ended: Ended) -> _Restarted | None:
+def restarted_job(engine: EnginePort, incident: Incident, ended: Ended) -> _Restarted | None:
     """Return the job that a playbook started again, or found alive, and the step it was to begin at; None where there is none."""
     for call in reversed(engine.store.calls(incident.id, status=CallStatus.DONE)):
         outcome = engine.store.outcome(call.id)

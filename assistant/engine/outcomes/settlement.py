@@ -34,7 +34,7 @@ from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of, twin_of
 from assistant.store import SETTLED_SINCE
 from assistant.untrusted import reading_as
-from assistant.watch.attempts import Remark, hidden_failure_in
+from assistant.watch.attempts import ADVICE, Remark, hidden_failure_in
 from assistant.watch.progress import loss_in_words
 
 if TYPE_CHECKING:
@@ -176,9 +176,12 @@ def _as_another_job(engine: EnginePort, incident: Incident, job: Job, among: Col
             engine.store, successor
         ) is not None
 
+    failed_links = ""
     for successor in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
-        if successor.state.ended and successor.state is not JobState.COMPLETED and incident.id > _last_incident(engine, successor):
-            continue  # it did not bring the run further, and nobody was told of it
+        if successor.state.ended and successor.state is not JobState.COMPLETED:
+            # it did not bring the run further; where it has an incident of its own, that one is about the run now
+            failed_links = failed_links or _as_failed_link(engine, incident, job, successor)
+            continue
         owner = "its owner" if successor.user == job.user else successor.user
         submitter = "another Nightshift" if other_store(engine.store, successor.comment) and tags_in(successor.comment) else owner
         waiting = never_begin(engine.scheduler, job.id, successor.id)
@@ -191,7 +194,18 @@ def _as_another_job(engine: EnginePort, incident: Incident, job: Job, among: Col
         submitted = f"submitted the run of job {job.id} again as job {successor.id} ({successor.state})"
         unproven = f"; {NOT_PROVEN}" if _awaits_proof(engine, successor) else ""
         return f"settled elsewhere: {submitter} {submitted}{unproven}{waiting}"
-    return ""
+    return failed_links
+
+
+def _as_failed_link(engine: EnginePort, incident: Incident, job: Job, successor: Job) -> str:
+    """Return that the run of a job failed again as a later one, whose own incident tells of both; empty where that has none."""
+    later = [entry for entry in engine.store.incidents(job=successor.id) if entry.id > incident.id and entry.kind not in ADVICE]
+    if not later:
+        return ""
+    return (
+        f"settled elsewhere: the run of job {job.id} went on as job {successor.id}, which {successor.state}, too: incident "
+        f"{later[0].id} is about the run"
+    )
 
 
 NOT_PROVEN = "not yet proven: it has made no step of its own that was seen, and is watched like any other job"
@@ -208,14 +222,10 @@ def _fails_alike(engine: EnginePort, incident: Incident, job: Job) -> bool:
     if diagnosis is None or diagnosis.action is not Action.FIX_AND_RESUBMIT:
         return False
     for former in engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_FORMER):
-        taken_over = any(f" {verb} on as job {job.id} " in former.note for verb in ("goes", "go"))
+        taken_over = any(f" {verb} on as job {job.id} " in former.note for verb in ("goes", "go", "went"))
         if taken_over and (earlier := engine.store.diagnosis(former.id)) is not None:
             return (earlier.reason, earlier.action) == (diagnosis.reason, diagnosis.action)
     return False
-
-
-def _last_incident(engine: EnginePort, job: Job) -> int:
-    return max((incident.id for incident in engine.store.incidents(job=job.id)), default=0)
 
 
 def _trained(engine: EnginePort, call: int) -> bool:
