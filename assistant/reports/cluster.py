@@ -35,11 +35,9 @@ def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) 
     if jobs.count:
         begin, end = float(np.nanmin(np.fmin(jobs.submit_s, jobs.start_s))), float(jobs.end_s.max())
         calendar = calendar_of(float(jobs.start_s.min()), end, frame.zone)
+        word = "began" if np.isnan(jobs.submit_s).all() else "submitted"
         facts.append(
-            (
-                "jobs",
-                f"{jobs.count:,} that ran and ended; submitted from {_day(begin, calendar)}, ended until {_day(end, calendar)}",
-            )
+            ("jobs", f"{jobs.count:,} that ran and ended; {word} from {_day(begin, calendar)}, ended until {_day(end, calendar)}")
         )
         groups = [
             cluster_groups.work(jobs, references),
@@ -55,8 +53,9 @@ def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) 
             cluster_groups.lengths(jobs, "queue"),
             cluster_groups.owners(jobs),
             cluster_groups.over_time(jobs, calendar),
-            cluster_groups.arrivals(jobs, calendar),
         ]
+        if not np.isnan(jobs.submit_s).all():
+            groups.append(cluster_groups.arrivals(jobs, calendar))
     facts.append(("hours and days", f"of the zone {frame.zone}"))
     return UsageReport(
         kind="cluster",
