@@ -187,7 +187,8 @@ def make_jobs(
     )
     try:
         connection.execute(
-            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, broken, given_run_s), {by_type.sql} AS type FROM ({judged})",
+            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, broken, given_run_s), {by_type.sql} AS type "
+            f"FROM ({judged})",
             list(by_type.values),
         )
     except duckdb.Error as error:
@@ -330,8 +331,8 @@ def _drop_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
     repeated = "(SELECT id FROM jobs WHERE fate = 'counted' GROUP BY id HAVING count(*) > 1)"
     same = 'id, submit_s, start_s, end_s, state, gpus, "user", name'
     connection.execute(
-        f'CREATE TEMP TABLE repeated AS SELECT row, id, "user", start_s, end_s, row_number() OVER (PARTITION BY {same} ORDER BY row) '
-        f"AS copy FROM jobs WHERE fate = 'counted' AND id IN {repeated}"
+        f'CREATE TEMP TABLE repeated AS SELECT row, id, "user", start_s, end_s, row_number() OVER (PARTITION BY {same} '
+        f"ORDER BY row) AS copy FROM jobs WHERE fate = 'counted' AND id IN {repeated}"
     )
     connection.execute("UPDATE jobs SET fate = 'duplicate' WHERE row IN (SELECT row FROM repeated WHERE copy > 1)")
     bit = 1 << list(FLAWS).index("requeued")

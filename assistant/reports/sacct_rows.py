@@ -129,8 +129,8 @@ def _join_broken(connection: duckdb.DuckDBPyConnection, columns: list[str], dial
     """Put records together that a newline in a name broke over lines, and mark those whose parts are not sure as broken."""
     begins = f"regexp_matches(odd, '{BEGINS_RECORD}')" if columns[0] in SOURCES["id"] else "true"
     fetched = connection.execute(
-        f"SELECT row::BIGINT AS row, ((length(odd) - length(replace(odd, $1, ''))) // length($1))::BIGINT AS marks, {begins} AS begins "
-        "FROM raw WHERE odd IS NOT NULL ORDER BY row",
+        "SELECT row::BIGINT AS row, ((length(odd) - length(replace(odd, $1, ''))) // length($1))::BIGINT AS marks, "
+        f"{begins} AS begins FROM raw WHERE odd IS NOT NULL ORDER BY row",
         [between],
     ).fetchnumpy()
     lines = [OddLine(*line) for line in zip(*(fetched[name].tolist() for name in OddLine._fields), strict=True)]
