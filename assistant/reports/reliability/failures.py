@@ -83,7 +83,9 @@ def _facts(runs: JoinedRuns) -> list[tuple[str, str]]:
         joined = sum(len(numbers) for numbers in runs.incidents.values())
         facts.append(("incidents", f"{len(runs.facts):,} in the store, {joined:,} of them about a run that is counted here"))
     else:
-        facts.append(("incidents", "no store was read: reasons are the final states of the accounting"))
+        facts.append(
+            ("incidents", "no store was read, or it has none of this time: reasons are the final states of the accounting")
+        )
     return facts
 
 
