@@ -133,7 +133,8 @@ def _fill(
         columns = trace_rows.read_map(request.columns)
         return f"CSV, by {request.columns.name}", trace_rows.read_rows(connection, text, columns, request.zone)
     if is_sacct(text.header):
-        return "sacct --parsable2", sacct_rows.read_rows(connection, text, request.zone, mark_of(text.header))
+        mark = mark_of(text.header)
+        return sacct_rows.form_of(text.header, mark), sacct_rows.read_rows(connection, text, request.zone, mark)
     names = csv_columns(text)
     if trace_rows.released(names):
         return trace_rows.RELEASED.name, trace_rows.read_rows(connection, text, trace_rows.RELEASED, request.zone)

@@ -69,6 +69,14 @@ def columns_of(header: str, name: str, between: str = "|") -> list[str]:
     return columns
 
 
+def form_of(header: str, between: str) -> str:
+    """Return what a file of sacct is called in a report, with what makes its rows unsure."""
+    last = next((column.strip().lower() for column in reversed(header.split(between)) if column.strip()), "")
+    if last in USERS_TEXTS:
+        return f"sacct --parsable2; {last} is the last column, so a newline in one can make a row: ask for it before another"
+    return "sacct --parsable2"
+
+
 def read_rows(connection: duckdb.DuckDBPyConnection, text: TextFile, zone: str, between: str = "|") -> Dialect:
     """Fill the table `raw` with the rows of a file of sacct.
 
