@@ -93,9 +93,8 @@ def read_rows(connection: duckdb.DuckDBPyConnection, text: TextFile, zone: str, 
         f"SELECT row_number() OVER () + ? AS row, string_split(line, ?) AS f, line FROM read_csv(?, delim=?, quote='', escape='', "
         f"header=false, skip=?, auto_detect=false, strict_mode=false, max_line_size={LONGEST_LINE}, columns={{'line': 'VARCHAR'}})"
     )
-    no_id = f" OR NOT regexp_matches(f[1], '{BEGINS_RECORD}')" if columns[0] in SOURCES["id"] else ""
     rows = (
-        f"SELECT row, f, CASE WHEN len(f) <> {len(columns)}{no_id} THEN array_to_string(f, ?) END AS odd FROM ({lines}) "
+        f"SELECT row, f, CASE WHEN len(f) <> {len(columns)} THEN array_to_string(f, ?) END AS odd FROM ({lines}) "
         "WHERE line IS NOT NULL AND line <> ?"
     )
     connection.execute(
@@ -135,10 +134,10 @@ def _seconds_of(text: str) -> str:
 
 def _join_broken(connection: duckdb.DuckDBPyConnection, columns: list[str], dialect: Dialect, between: str) -> None:
     """Put records together that a newline in a name broke over lines, and mark those whose parts are not sure as broken."""
-    begins = f"regexp_matches(odd, '{BEGINS_RECORD}')" if columns[0] in SOURCES["id"] else "true"
+    begins = f"regexp_matches(coalesce(odd, id, ''), '{BEGINS_RECORD}')" if columns[0] in SOURCES["id"] else "true"
     fetched = connection.execute(
-        "SELECT row::BIGINT AS row, ((length(odd) - length(replace(odd, $1, ''))) // length($1))::BIGINT AS marks, "
-        f"{begins} AS begins FROM raw WHERE odd IS NOT NULL ORDER BY row",
+        "SELECT row::BIGINT AS row, coalesce((length(odd) - length(replace(odd, $1, ''))) // length($1), "
+        f"{len(columns) - 1})::BIGINT AS marks, {begins} AS begins FROM raw WHERE odd IS NOT NULL OR NOT {begins} ORDER BY row",
         [between],
     ).fetchnumpy()
     lines = [OddLine(*line) for line in zip(*(fetched[name].tolist() for name in OddLine._fields), strict=True)]

@@ -242,7 +242,7 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
         sentences.append(
             UsageRemark("parallel", f"Of {unknown:,} failures ({part}) it cannot be known whether a run went on with them.", "note")
         )
-    return sentences
+    return sentences or [UsageRemark("no_time", "The failures took no GPU time that is known.", "note")]
 
 
 def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:
