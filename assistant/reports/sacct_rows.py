@@ -141,7 +141,7 @@ def _join_broken(connection: duckdb.DuckDBPyConnection, columns: list[str], dial
         [between],
     ).fetchnumpy()
     lines = [OddLine(*line) for line in zip(*(fetched[name].tolist() for name in OddLine._fields), strict=True)]
-    records = broken_records(lines, len(columns) - 1, _reach(columns))
+    records = split_records(lines, len(columns) - 1, _reach(columns))
     for whole in (True, False):
         spans = [record for record in records if record.whole == whole]
         if spans:
@@ -177,7 +177,7 @@ class OddLine(NamedTuple):
     """Whether a record may begin with it."""
 
 
-class BrokenRecord(NamedTuple):
+class SplitRecord(NamedTuple):
     """Lines over which a newline in a text of a user broke a record."""
 
     first: int
@@ -192,7 +192,7 @@ def _reach(columns: Sequence[str]) -> int:
     return max(2, size // (len(columns) + LEAST_RECORD))
 
 
-def broken_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[BrokenRecord]:
+def split_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[SplitRecord]:
     """Return the records that are broken over lines, in their order.
 
     A line that is too short begins one. The lines right behind it complete it where they have all marks that it lacks and nothing
@@ -204,7 +204,7 @@ def broken_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[Bro
         marks: Between the fields of a whole record.
         reach: Lines that a text of a user can hold.
     """
-    records: list[BrokenRecord] = []
+    records: list[SplitRecord] = []
     place = 0
     while place < len(lines):
         line = lines[place]
@@ -214,12 +214,12 @@ def broken_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[Bro
             continue
         if records and line.row - records[-1].first <= reach:
             # a line too many for the record before: which of them are its parts, nobody can tell
-            records[-1] = BrokenRecord(records[-1].first, line.row, whole=False)
+            records[-1] = SplitRecord(records[-1].first, line.row, whole=False)
         place += 1
     return records
 
 
-def _record_from(lines: Sequence[OddLine], place: int, marks: int, reach: int) -> tuple[BrokenRecord, int]:
+def _record_from(lines: Sequence[OddLine], place: int, marks: int, reach: int) -> tuple[SplitRecord, int]:
     """Return the record that a line begins, and the place behind its last odd line."""
     first, lacking, count = lines[place].row, marks - lines[place].marks, 0
     for after in range(place + 1, min(len(lines), place + MOST_PARTS)):
@@ -227,11 +227,11 @@ def _record_from(lines: Sequence[OddLine], place: int, marks: int, reach: int) -
         if lines[after].row != first + after - place or count > lacking:
             break
         if count == lacking:
-            return BrokenRecord(first, lines[after].row, whole=True), after + 1
+            return SplitRecord(first, lines[after].row, whole=True), after + 1
     after = place + 1
     while after < len(lines) and lines[after].row - first <= reach:
         line = lines[after]
         after += 1
         if line.marks == lacking or (line.marks > lacking and not line.begins):
-            return BrokenRecord(first, line.row, whole=False), after
-    return BrokenRecord(first, first + reach, whole=False), after
+            return SplitRecord(first, line.row, whole=False), after
+    return SplitRecord(first, first + reach, whole=False), after

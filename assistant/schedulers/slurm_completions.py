@@ -84,11 +84,11 @@ def _finished_records(text: str) -> list[str]:
             parts, parts_at = [line], offset
         elif ends:
             # of the record that broke, else of one before, and which lines between are records, nobody can tell
-            sure = bool(parts) and (not records or records[-1][0] < parts_at)
-            first = parts_at if parts else offset - MOST_BROKEN
-            while records and records[-1][0] >= first:
+            is_certain = bool(parts) and (not records or records[-1][0] < parts_at)
+            earliest = parts_at if parts else offset - MOST_BROKEN
+            while records and records[-1][0] >= earliest:
                 records.pop()
-            if sure:
+            if is_certain:
                 records.append((parts_at, "\n".join([*parts, line])))
             parts = []
         elif parts:

@@ -267,8 +267,8 @@ class SlurmHistory:
         for row in rows:
             completed = self._commands.run("scontrol", "show", "job", "-d", "-o", row.command_id)
             # the name stands before it, and may hold the same words
-            shown = completed.out.replace(f"JobName={row.job.name} ", "JobName=? ", 1)
-            match = re.search(r"\sDerivedExitCode=(\d{1,9}):\d{1,9}\s", shown)
+            record = completed.out.replace(f"JobName={row.job.name} ", "JobName=? ", 1)
+            match = re.search(r"\sDerivedExitCode=(\d{1,9}):\d{1,9}\s", record)
             self._steps[_step_key(row)] = int(match.group(1)) if match is not None and not completed.status else 0
 
     def canceller(self, row: SlurmRow) -> str:
