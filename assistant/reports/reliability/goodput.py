@@ -270,7 +270,7 @@ def waterfall_table(good: Goodput) -> FigureTable:
         "show it."
     )
     if not good.has_store:
-        note += " Of parts without figures nothing is known, for no store was read: their time is in those that are not known."
+        note += " Of parts without figures no incident tells: their time is in those that are not known."
     return FigureTable("goodput_parts", "Where the allocated GPU hours went", columns, rows, note)
 
 
