@@ -35,7 +35,8 @@ from assistant.records import Job, JobState
 from assistant.recover.directives import read_directives
 from assistant.redact import redact
 from assistant.rules.patterns import Expression
-from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS, accounted_rows, finished_rows
+from assistant.schedulers.slurm_completions import finished_rows
+from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS, accounted_rows
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about, nodes_of, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, switches
 from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission, without_carried

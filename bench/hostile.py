@@ -19,7 +19,8 @@ from assistant.redact import redact
 DIAGNOSED_BYTES = 1 << 20
 BLOCKS = {
     "tracebacks, each another": (
-        'Traceback (most recent call last):\n  File "/a/b{0}.py", line {0}, in f{0}\n    raise ValueError("x{0}")\nValueError: x{0}\n'
+        'Traceback (most recent call last):\n  File "/a/b{0}.py", line {0}, in f{0}\n'
+        '    raise ValueError("x{0}")\nValueError: x{0}\n'
     ),
     "errors, each another": "ERROR worker {0}: CUDA error {0}: an illegal memory access was encountered at /a/b{0}.cu:{0}\n",
     "exits, each another": "srun: error: node{0}: task {0}: Exited with exit code 1\n",

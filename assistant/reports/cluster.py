@@ -36,7 +36,8 @@ def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) 
         begin, end = float(np.nanmin(np.fmin(jobs.submit_s, jobs.start_s))), float(jobs.end_s.max())
         calendar = calendar_of(float(jobs.start_s.min()), end, frame.zone)
         begin_text, end_text = moment(begin, frame.zone), moment(end, frame.zone)
-        facts.append(("jobs", f"{jobs.count:,} that ran and ended; submitted from {begin_text}, ended until {end_text}"))
+        word = "began" if np.isnan(jobs.submit_s).all() else "submitted"
+        facts.append(("jobs", f"{jobs.count:,} that ran and ended; {word} from {begin_text}, ended until {end_text}"))
         groups = [
             cluster_groups.work(jobs, references),
             cluster_groups.states(jobs, references),
@@ -51,8 +52,9 @@ def cluster_report(jobs: JobArrays, references: References, frame: ReportFrame) 
             cluster_groups.lengths(jobs, "queue"),
             cluster_groups.owners(jobs),
             cluster_groups.over_time(jobs, calendar),
-            cluster_groups.arrivals(jobs, calendar),
         ]
+        if not np.isnan(jobs.submit_s).all():
+            groups.append(cluster_groups.arrivals(jobs, calendar))
     return frame.report(
         "cluster",
         groups,

@@ -34,6 +34,8 @@ MOST_CURVES = 6
 LEAST_OF_CURVE = 10
 """Jobs below which a distribution is no curve."""
 QUANTILES = (0.1, 0.25, 0.75, 0.9, 0.99)
+LEAST_HOURS = 1.0
+"""Of an hour of the clock between the first and the last submission, below which it has no rate."""
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -320,19 +322,23 @@ def arrivals(jobs: JobArrays, calendar: Calendar) -> FigureGroup:
     """Return how many jobs were submitted an hour, by weekday and hour of the site's clock."""
     slots = calendar.arrivals(jobs.submit_s[~np.isnan(jobs.submit_s)])
     values = tuple(
-        tuple(None if not slots.hours[day, hour] else float(slots.counts[day, hour] / slots.hours[day, hour]) for hour in range(24))
+        tuple(
+            float(slots.counts[day, hour] / slots.hours[day, hour]) if slots.hours[day, hour] >= LEAST_HOURS else None
+            for hour in range(24)
+        )
         for day in range(7)
     )
     by_hour = slots.counts.sum(axis=0)
     hours = slots.hours.sum(axis=0)
-    rates = [by_hour[hour] / hours[hour] if hours[hour] else 0.0 for hour in range(24)]
-    most = int(np.argmax(rates))
-    least = int(np.argmin(rates))
-    about = (
-        f"{int(slots.counts.sum()):,} submissions. Most come between {most}:00 and {most + 1}:00, "
-        f"{cell_text(rates[most], 'number')} an hour; fewest between {least}:00 "
-        f"and {least + 1}:00, {cell_text(rates[least], 'number')}."
-    )
+    rates = {hour: float(by_hour[hour] / hours[hour]) for hour in range(24) if hours[hour] >= LEAST_HOURS}
+    about = f"{int(slots.counts.sum()):,} submissions, in less than an hour of the clock: no rate."
+    if rates:
+        most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
+        about = (
+            f"{int(slots.counts.sum()):,} submissions. Most come between {most}:00 and {most + 1}:00, "
+            f"{cell_text(rates[most], 'number')} an hour; fewest between {least}:00 "
+            f"and {least + 1}:00, {cell_text(rates[least], 'number')}."
+        )
     heat = HeatPlot(
         "arrivals", "Submissions an hour", "jobs an hour", WEEKDAYS, tuple(f"{hour}" for hour in range(24)), values, about
     )
@@ -343,7 +349,7 @@ def arrivals(jobs: JobArrays, calendar: Calendar) -> FigureGroup:
         TableColumn("rate", "submitted an hour", "number"),
     )
     rows: list[tuple[Cell, ...]] = [
-        (f"{hour:02}:00", int(by_hour[hour]), float(hours[hour]), float(rates[hour])) for hour in range(24)
+        (f"{hour:02}:00", int(by_hour[hour]), float(hours[hour]), rates.get(hour)) for hour in range(24)
     ]
     table = FigureTable("arrivals_by_hour", "Submissions by hour of the day", columns, tuple(rows))
     lead = f"All jobs by the time of their submission, by the clock of {calendar.zone}; an hour that it skips or repeats counts so."

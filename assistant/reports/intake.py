@@ -32,6 +32,8 @@ AHEAD_S = 86400.0
 """A time so far behind the present is of a clock that is wrong, or a plan."""
 MOST_GPUS = 10_000_000
 """Of one job; a larger number is a slip."""
+REUSED_S = 30 * 86400.0
+"""A run so long after another one with its id is of another job: Slurm begins anew behind its MaxJobId."""
 DIFFERS_S = 1.0
 """So much may a duration differ from its end less its start before it is said."""
 
@@ -75,6 +77,7 @@ def quoted(name: str) -> str:
 
 
 FATES: dict[str, str] = {
+    "broken record": "lines over which a newline in a name breaks a record, and those between its parts, which the name may hold",
     "unreadable": "lines with another number of fields, which a `|` or a newline in a name makes, or without an id",
     "step": "steps of jobs: their job is counted",
     "waiting array": "tasks of arrays that wait together, no run of any of them",
@@ -83,6 +86,7 @@ FATES: dict[str, str] = {
     "waiting": "jobs that wait",
     "running": "jobs that run: counted once they have ended",
     "never began": "jobs that ended without having begun, so without a run and GPU time",
+    "not at its end": "jobs with an end whose state says that they wait or run",
     "no end": "jobs whose state says that they ended, without the time",
     "ends before start": "jobs that end before they begin",
     "impossible clock": "jobs with a time before 1990 or in the future",
@@ -90,6 +94,8 @@ FATES: dict[str, str] = {
     "outside the period": "jobs that ended at another time than was asked for",
 }
 """Why a row is no job of the report, in the order in which it is asked."""
+NO_HOURS = ("broken record", "duplicate", "ends before start", "impossible clock")
+"""Rows whose GPU hours are nobody's, counted already, or follow from times that cannot be."""
 FLAWS: dict[str, tuple[str, str]] = {
     "negative queue": ("jobs that begin before they are submitted", "without a queueing time, else counted"),
     "no submission": ("jobs without a time of submission", "without a queueing time and an arrival, else counted"),
@@ -142,7 +148,7 @@ def raw_query(fields: Mapping[str, str], dialect: Dialect, rows: str) -> str:
     texts_only = f"SELECT row, odd, {', '.join([*texts, *numbers, *times])} FROM ({rows})"
     return (
         "SELECT * EXCLUDE (submit_text, start_text, end_text), "
-        f"coalesce({broken}, false) AS broken_time, coalesce(instr(end_text, '-') = 5, false) AS local_end "
+        f"coalesce({broken}, false) AS broken_time, false AS broken, coalesce(instr(end_text, '-') = 5, false) AS local_end "
         f"FROM (SELECT *, {', '.join(read)} FROM ({texts_only}))"
     )
 
@@ -181,7 +187,8 @@ def make_jobs(
     )
     try:
         connection.execute(
-            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, given_run_s), {by_type.sql} AS type FROM ({verdicts})",
+            f"CREATE TABLE jobs AS SELECT * EXCLUDE (type, broken_time, broken, given_run_s), {by_type.sql} AS type "
+            f"FROM ({verdicts})",
             list(by_type.values),
         )
     except duckdb.Error as error:
@@ -210,13 +217,18 @@ def _map_states(connection: duckdb.DuckDBPyConnection, dialect: Dialect) -> None
     """Read each word for a state once: `states` in the dialect, then Slurm's."""
     words = [text for (text,) in connection.execute("SELECT DISTINCT state FROM raw WHERE state IS NOT NULL").fetchall()]
     connection.execute("CREATE TEMP TABLE state_words (text VARCHAR, state VARCHAR)")
-    _fill(connection, "state_words", [(text, dialect.states.get(text.strip().lower()) or _slurm_state(text)) for text in words])
+    _fill(
+        connection,
+        "state_words",
+        [(text, dialect.states.get(text.strip().lower()) or _slurm_state(text, dialect)) for text in words],
+    )
 
 
-def _slurm_state(text: str) -> str:
-    """Return the state of an attempt in Slurm's words, behind which its exit status may stand."""
+def _slurm_state(text: str, dialect: Dialect) -> str:
+    """Return the state in Slurm's words; behind that of an attempt after which its job was queued again its exit status stands."""
     word, _, status = text.partition(" ")
-    return str(job_state(attempt_state_text(word, status)))
+    # in sacct `REQUEUE_HOLD` alone is a job that waits
+    return str(job_state(attempt_state_text(word, status.split(" ")[0]) if status or not dialect.steps else word))
 
 
 def _map_gpus(connection: duckdb.DuckDBPyConnection) -> None:
@@ -278,6 +290,7 @@ def _fate(dialect: Dialect, latest_s: float, period: TimeRange) -> str:
     """Return what becomes of a row, as SQL."""
     impossible = " OR ".join(f"NOT ({name}_s BETWEEN {OLDEST_S} AND {latest_s!r})" for name in TIMES)
     conditions = {
+        "broken record": "broken",
         "unreadable": "odd IS NOT NULL OR id IS NULL",
         "step": "contains(id, '.')" if dialect.steps else "false",
         "waiting array": "regexp_matches(id, '_\\[|\\]$')" if dialect.steps else "false",
@@ -287,6 +300,7 @@ def _fate(dialect: Dialect, latest_s: float, period: TimeRange) -> str:
         "running": "end_s IS NULL AND state IN ('pending', 'running')",
         # sacct writes the time of the cancel as the end of a job that never began, and older versions a start behind it
         "never began": "start_s IS NULL OR (state = 'cancelled' AND end_s < start_s)",
+        "not at its end": "state IN ('pending', 'running')",
         "no end": "end_s IS NULL",
         "impossible clock": impossible,
         "ends before start": "end_s < start_s",
@@ -317,14 +331,14 @@ def _drop_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
     repeated = "(SELECT id FROM jobs WHERE fate = 'counted' GROUP BY id HAVING count(*) > 1)"
     same = 'id, submit_s, start_s, end_s, state, gpus, "user", name'
     connection.execute(
-        f"CREATE TEMP TABLE repeated AS SELECT row, id, end_s, row_number() OVER (PARTITION BY {same} ORDER BY row) AS copy "
-        f"FROM jobs WHERE fate = 'counted' AND id IN {repeated}"
+        f'CREATE TEMP TABLE repeated AS SELECT row, id, "user", start_s, end_s, row_number() OVER (PARTITION BY {same} '
+        f"ORDER BY row) AS copy FROM jobs WHERE fate = 'counted' AND id IN {repeated}"
     )
     connection.execute("UPDATE jobs SET fate = 'duplicate' WHERE row IN (SELECT row FROM repeated WHERE copy > 1)")
     flaw_bit = 1 << list(FLAWS).index("requeued")
     connection.execute(
-        f"UPDATE jobs SET flaws = flaws + {flaw_bit} WHERE row IN (SELECT row FROM (SELECT row, row_number() OVER "
-        "(PARTITION BY id ORDER BY end_s DESC, row) AS place FROM repeated WHERE copy = 1) WHERE place > 1)"
+        f"UPDATE jobs SET flaws = flaws + {flaw_bit} WHERE row IN (SELECT row FROM (SELECT row, end_s, lead(start_s) OVER "
+        f'(PARTITION BY id, "user" ORDER BY end_s, row) AS next_s FROM repeated WHERE copy = 1) WHERE next_s - end_s < {REUSED_S!r})'
     )
 
 
@@ -355,7 +369,7 @@ def left_out_table(connection: duckdb.DuckDBPyConnection, *, with_ids: bool) -> 
     rows: list[tuple[Cell, ...]] = []
     for fate, meaning in FATES.items():
         count, hours, examples = by_fate.get(fate, (0, None, []))
-        rows.append((fate, count, None if fate == "duplicate" else hours, f"left out: {meaning}", ", ".join(examples)))
+        rows.append((fate, count, None if fate in NO_HOURS else hours, f"left out: {meaning}", ", ".join(examples)))
     for place, (flaw, (meaning, effect)) in enumerate(FLAWS.items()):
         query = f"SELECT {counts} FROM counted WHERE flaws & {1 << place} <> 0"
         count, hours, examples = connection.execute(query, [with_ids]).fetchall()[0]

@@ -14,7 +14,7 @@ from assistant.errors import InputError
 from assistant.reports.figures import FigureTable
 from assistant.reports.intake import Dialect, TimeRange, left_out_table, make_jobs
 from assistant.reports.job_arrays import JobArrays, job_arrays, without_names
-from assistant.reports.sources import TextFile, csv_columns, is_sacct, open_text
+from assistant.reports.sources import TextFile, csv_columns, is_sacct, mark_of, open_text
 from assistant.reports.workload_types import TypeRules
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ def _fill(
         columns = trace_rows.read_map(request.columns)
         return f"CSV, by {request.columns.name}", trace_rows.read_rows(connection, text, columns, request.zone)
     if is_sacct(text.header):
-        return "sacct --parsable2", sacct_rows.read_rows(connection, text, request.zone)
+        mark = mark_of(text.header)
+        return sacct_rows.form_of(text.header, mark), sacct_rows.read_rows(connection, text, request.zone, mark)
     names = csv_columns(text)
     if trace_rows.released(names):
         return trace_rows.RELEASED.name, trace_rows.read_rows(connection, text, trace_rows.RELEASED, request.zone)

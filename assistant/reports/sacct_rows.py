@@ -1,16 +1,18 @@
 """Rows of `sacct --parsable2` as texts: any columns, any order; what has another number of fields is named.
 
 A name may hold `|` or a newline, for Slurm prints it as it is: a record that was broken over lines is put together again where its
-fields then are as many as they should be, and nothing is guessed where they are not.
+fields then are as many as they should be, and nothing is guessed where they are not. A name that holds whole rows makes none: what
+stands between the parts of its record belongs to that. Only where nobody could know the mark between fields beforehand is every
+record sure; `sacct --delimiter` takes any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import InputError
-from assistant.reports.intake import Dialect, raw_query, set_zone
+from assistant.reports.intake import NO_TIME, Dialect, raw_query, set_zone
 from assistant.reports.sources import LONGEST_LINE, SACCT_COMMAND, TextFile
 
 if TYPE_CHECKING:
@@ -36,13 +38,22 @@ SOURCES = {
     "restarts": ("restarts",),
 }
 """Column of ours, and those of sacct that say it, in order of trust."""
+ELAPSED = "elapsed"
+DURATION = r"([0-9]{1,6}-)?([0-9]{1,4}:)?[0-9]{1,4}:[0-9]{1,4}([.][0-9]{1,9})?"
+"""Of `Elapsed`, which says without the suspended time how long a job ran, where `ElapsedRaw` is not there. Source: sacct(1)."""
 NEEDED = ("state", "start", "end")
 FIELD_MARK = "\x01"
 """Between no fields of a line: it is read as one."""
 SLICE_MARK = "\x1f"
 """Between the fields of slices of the live accounting, which no field holds."""
-MOST_ODD = 200_000
-"""Lines with another number of fields that are looked at for records to put together."""
+MOST_PARTS = 8192
+"""Lines of one record."""
+BEGINS_RECORD = r"^\s*[0-9]"
+"""What begins a record whose first column is an id."""
+USERS_TEXTS = {"jobname": 1024, "comment": 1024, "workdir": 4096, "submitline": 8192, "account": 1024}
+"""Columns in which users may write newlines, and their bytes. Source: slurmctld, job_mgr.c, _validate_job_desc; PATH_MAX."""
+LEAST_RECORD = 20
+"""Bytes of a record that would be counted: an id, a state, two times; and one for each mark."""
 
 
 def columns_of(header: str, name: str, between: str = "|") -> list[str]:
@@ -56,6 +67,14 @@ def columns_of(header: str, name: str, between: str = "|") -> list[str]:
     if missing:
         raise InputError(f"{name}: has no column {', '.join(missing)}, only {', '.join(filter(None, columns))}; {SACCT_COMMAND}")
     return columns
+
+
+def form_of(header: str, between: str) -> str:
+    """Return what a file of sacct is called in a report, with what makes its rows unsure."""
+    last = next((column.strip().lower() for column in reversed(header.split(between)) if column.strip()), "")
+    if last in USERS_TEXTS:
+        return f"sacct --parsable2; {last} is the last column, so a newline in one can make a row: ask for it before another"
+    return "sacct --parsable2"
 
 
 def read_rows(connection: duckdb.DuckDBPyConnection, text: TextFile, zone: str, between: str = "|") -> Dialect:
@@ -94,37 +113,125 @@ def _selected(columns: list[str], dialect: Dialect, rows: str) -> str:
         present = [f"nullif(f[{places[source]}], '')" for source in sources if source in places]
         if present:
             fields[name] = present[0] if len(present) == 1 else f"coalesce({', '.join(present)})"
-    if "state" in fields and "exit" in fields:
-        # how an attempt ended after which the job was queued again, only its exit status says
-        state = fields["state"]
-        fields["state"] = f"CASE WHEN {state} ILIKE 'requeue%' THEN concat_ws(' ', {state}, {fields['exit']}) ELSE {state} END"
+    if ELAPSED in places:
+        length = _seconds_of(f"f[{places[ELAPSED]}]")
+        fields["run_s"] = f"coalesce({fields['run_s']}, {length})" if "run_s" in fields else length
+    if "state" in fields:
+        # how an attempt ended after which the job was queued again, only its exit status says; without an end the job waits
+        state, nothing = fields["state"], ", ".join(f"'{word}'" for word in NO_TIME)
+        attempt = f"{state} ILIKE 'requeue%' AND coalesce({fields['end']}, '0') NOT IN ({nothing})"
+        fields["state"] = f"CASE WHEN {attempt} THEN concat_ws(' ', {state}, {fields.get('exit', 'NULL')}, '0:0') ELSE {state} END"
     return raw_query(fields, dialect, rows)
 
 
+def _seconds_of(text: str) -> str:
+    """Return SQL of the text of a duration such as `1-02:00:00` in seconds, NULL for what is none."""
+    part = f"try_cast(string_split(regexp_replace({text}, '^[0-9]+-', ''), ':')[{{}}] AS DOUBLE)"
+    days = f"try_cast(nullif(regexp_extract({text}, '^([0-9]+)-', 1), '') AS DOUBLE)"
+    length = f"coalesce({days}, 0) * 86400 + coalesce({part.format(-3)}, 0) * 3600 + {part.format(-2)} * 60 + {part.format(-1)}"
+    return f"CASE WHEN regexp_full_match({text}, '{DURATION}') THEN CAST({length} AS VARCHAR) END"
+
+
 def _join_broken(connection: duckdb.DuckDBPyConnection, columns: list[str], dialect: Dialect, between: str) -> None:
-    """Put records together that a newline in a name broke over lines."""
-    odd_lines = connection.execute("SELECT row, odd FROM raw WHERE odd IS NOT NULL ORDER BY row").fetchmany(MOST_ODD)
-    records = list(_records(odd_lines, len(columns), between))
-    if not records:
-        return
-    used = [row for rows, _ in records for row in rows]
-    connection.execute("DELETE FROM raw WHERE row IN (SELECT unnest(?))", [used])
-    rows = "SELECT unnest(?) AS row, string_split(unnest(?), ?) AS f, CAST(NULL AS VARCHAR) AS odd"
+    """Put records together that a newline in a name broke over lines, and mark those whose parts are not sure as broken."""
+    begins = f"regexp_matches(coalesce(odd, id, ''), '{BEGINS_RECORD}')" if columns[0] in SOURCES["id"] else "true"
+    fetched = connection.execute(
+        "SELECT row::BIGINT AS row, coalesce((length(odd) - length(replace(odd, $1, ''))) // length($1), "
+        f"{len(columns) - 1})::BIGINT AS marks, {begins} AS begins FROM raw WHERE odd IS NOT NULL OR NOT {begins} ORDER BY row",
+        [between],
+    ).fetchnumpy()
+    lines = [OddLine(*line) for line in zip(*(fetched[name].tolist() for name in OddLine._fields), strict=True)]
+    records = split_records(lines, len(columns) - 1, _reach(columns))
+    for whole in (True, False):
+        spans = [record for record in records if record.whole == whole]
+        if spans:
+            connection.execute(
+                "CREATE OR REPLACE TEMP TABLE spans AS SELECT unnest(?) AS first, unnest(?) AS last",
+                [[record.first for record in spans], [record.last for record in spans]],
+            )
+            (_join if whole else _leave_out)(connection, columns, dialect, between)
+
+
+def _leave_out(connection: duckdb.DuckDBPyConnection, columns: list[str], dialect: Dialect, between: str) -> None:
+    """Mark all lines of the spans, whole ones too, as parts of records that are broken."""
+    connection.execute("UPDATE raw SET broken = true FROM spans WHERE row BETWEEN first AND last")
+
+
+def _join(connection: duckdb.DuckDBPyConnection, columns: list[str], dialect: Dialect, between: str) -> None:
+    """Put one record in the place of the lines of each span."""
     connection.execute(
-        f"INSERT INTO raw BY NAME {_selected(columns, dialect, rows)}",
-        [[lines[0] for lines, _ in records], [line for _, line in records], between],
+        "CREATE OR REPLACE TEMP TABLE joined AS SELECT first AS row, string_agg(odd, chr(10) ORDER BY row) AS line "
+        "FROM spans JOIN raw ON row BETWEEN first AND last GROUP BY first"
     )
+    connection.execute("DELETE FROM raw USING spans WHERE row BETWEEN first AND last")
+    rows = "SELECT row, string_split(line, ?) AS f, CAST(NULL AS VARCHAR) AS odd FROM joined"
+    connection.execute(f"INSERT INTO raw BY NAME {_selected(columns, dialect, rows)}", [between])
 
 
-def _records(odd_lines: list[tuple[int, str]], count: int, between: str) -> Iterator[tuple[list[int], str]]:
-    """Yield the lines and the text of each record whose parts, on lines that follow one another, have all its fields."""
-    rows: list[int] = []
-    text = ""
-    for row, line in odd_lines:
-        if rows and row == rows[-1] + 1 and (text.count(between) + line.count(between)) < count:
-            rows, text = [*rows, row], f"{text}\n{line}"
-        else:
-            rows, text = [row], line
-        if len(rows) > 1 and text.count(between) == count - 1:
-            yield rows, text
-            rows, text = [], ""
+class OddLine(NamedTuple):
+    """A line that is no whole record, or does not begin with the id of a job where it should."""
+
+    row: int
+    marks: int
+    begins: bool
+    """Whether a record may begin with it."""
+
+
+class SplitRecord(NamedTuple):
+    """Lines over which a newline in a text of a user broke a record."""
+
+    first: int
+    last: int
+    whole: bool
+    """Whether it is sure that these lines are its parts; else all of them are left out."""
+
+
+def _reach(columns: Sequence[str]) -> int:
+    """Return over how many lines whole records inside one text of a user can reach."""
+    size = sum(size for column, size in USERS_TEXTS.items() if column in columns)
+    return max(2, size // (len(columns) + LEAST_RECORD))
+
+
+def split_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[SplitRecord]:
+    """Return the records that are broken over lines, in their order.
+
+    A line that is too short begins one. The lines right behind it complete it where they have all marks that it lacks and nothing
+    is left over. Else it ends with the line that has as many marks as it lacks, or more and no id; what stands between belongs to
+    it, whole lines too, for whoever named the job may have written them. Where nothing ends it, no line within reach is sure.
+
+    Args:
+        lines: Odd lines by their rows.
+        marks: Between the fields of a whole record.
+        reach: Lines that a text of a user can hold.
+    """
+    records: list[SplitRecord] = []
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        if line.marks < marks and line.begins:
+            record, place = _record_from(lines, place, marks, reach)
+            records.append(record)
+            continue
+        if records and line.row - records[-1].first <= reach:
+            # a line too many for the record before: which of them are its parts, nobody can tell
+            records[-1] = SplitRecord(records[-1].first, line.row, whole=False)
+        place += 1
+    return records
+
+
+def _record_from(lines: Sequence[OddLine], place: int, marks: int, reach: int) -> tuple[SplitRecord, int]:
+    """Return the record that a line begins, and the place behind its last odd line."""
+    first, lacking, count = lines[place].row, marks - lines[place].marks, 0
+    for after in range(place + 1, min(len(lines), place + MOST_PARTS)):
+        count += lines[after].marks
+        if lines[after].row != first + after - place or count > lacking:
+            break
+        if count == lacking:
+            return SplitRecord(first, lines[after].row, whole=True), after + 1
+    after = place + 1
+    while after < len(lines) and lines[after].row - first <= reach:
+        line = lines[after]
+        after += 1
+        if line.marks == lacking or (line.marks > lacking and not line.begins):
+            return SplitRecord(first, line.row, whole=False), after
+    return SplitRecord(first, first + reach, whole=False), after

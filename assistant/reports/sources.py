@@ -11,6 +11,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -132,8 +133,18 @@ def _is_clean(stream: BinaryIO | gzip.GzipFile) -> bool:
 
 def is_sacct(header: str) -> bool:
     """Whether a first line is the header of `sacct --parsable2`."""
-    names = [name.strip().lower() for name in header.split("|")]
+    mark = mark_of(header)
+    names = [name.strip().lower() for name in header.split(mark)] if mark else []
     return len(names) > 2 and ("jobid" in names or "jobidraw" in names)
+
+
+def mark_of(header: str) -> str:
+    """Return what stands between the columns of a header of sacct: `|`, or what `--delimiter` named; empty where there is none.
+
+    Names of columns are letters alone. A comma or a semicolon is that of another form.
+    """
+    match = re.match(r"\s*[A-Za-z]+([^A-Za-z\s,;][^A-Za-z,;]{0,63})(?=[A-Za-z])", header)
+    return match[1] if match else "|" if "|" in header else ""
 
 
 def csv_columns(text: TextFile) -> list[str]:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from assistant.errors import Unavailable
 from assistant.ports import Clock
-from assistant.records import Job, JobState, JobStep
+from assistant.records import JobState, JobStep
 from assistant.records.jobs import PATTERN
-from assistant.schedulers.slurm_jobs import SlurmRow, end_of, folder_of, job_of, nodes_of
+from assistant.schedulers.slurm_completions import end_of_log, finished_rows
+from assistant.schedulers.slurm_jobs import SlurmRow, end_of, job_of
 from assistant.schedulers.slurm_run import SlurmCommands
-from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, owner_of, pairs, value
-from assistant.untrusted import read_end
+from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, value
 
 logger = logging.getLogger(__name__)
 
@@ -123,72 +123,6 @@ ERROR = re.compile(rf"\s(?:-e|--error){_VALUE}")
 COMMENT = re.compile(rf"\s--comment{_VALUE}")
 
 
-FINISHED_KEYS = (
-    "JobId",
-    "UserId",
-    "JobState",
-    "Partition",
-    "StartTime",
-    "EndTime",
-    "NodeList",
-    "WorkDir",
-    "SubmitTime",
-    "ArrayJobId",
-    "ArrayTaskId",
-    "DerivedExitCode",
-    "ExitCode",
-)
-
-
-_NAME_BEGINS = re.compile(r"\sName=")
-
-
-def finished_rows(text: str, job_id: str) -> list[SlurmRow]:
-    """Return the attempts of a job in the completion log (`jobcomp/filetxt`), oldest first.
-
-    Args:
-        text: The log, or the end of it.
-        job_id: Plain, or `18_3` for a task of an array.
-    """
-    rows: list[SlurmRow] = []
-    for line in text.splitlines():
-        if not line.startswith("JobId="):
-            continue
-        # the name is the only free text in front of the other keys
-        begin, end = _NAME_BEGINS.search(line), line.rfind(" JobState=")
-        name = line[begin.end() : end] if begin and begin.end() <= end else ""
-        values = pairs(line[: begin.start()] + line[end:] if begin and begin.end() <= end else line, FINISHED_KEYS)
-        task = values.get("ArrayTaskId", "")
-        shown_id = f"{values['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in values else values["JobId"]
-        if shown_id == job_id:
-            rows.append(_finished_row(values, shown_id, name, len(rows)))
-    return rows
-
-
-def _finished_row(values: Mapping[str, str], job_id: str, name: str, earlier: int) -> SlurmRow:
-    end = end_of(values.get("JobState", ""), values.get("ExitCode", ""), "")
-    name_of_owner, _, number = values.get("UserId", "").partition("(")
-    owner = owner_of(name_of_owner, number.rstrip(")"))
-    job = Job(
-        id=job_id,
-        name=name,
-        user=owner,
-        account=owner,
-        state=end.state,
-        partition=values.get("Partition", ""),
-        nodes=nodes_of(values.get("NodeList", "")),
-        log=None,
-        work_dir=folder_of(values.get("WorkDir", "")),
-        submitted=moment(values.get("SubmitTime", "")),
-        started=moment(values.get("StartTime", "")),
-        ended=moment(values.get("EndTime", "")),
-        exit_code=end.exit_code,
-        signal=end.signal,
-        attempt=earlier,
-    )
-    return SlurmRow(job, values["JobId"], "", "")
-
-
 STEP_COLUMNS = ("JobID", "State", "ExitCode", "SubmitLine", "NNodes")
 """Of the steps of a job; the last one, and the first, never hold a newline."""
 _STEP_ID = re.compile(r"[\d_+]{1,40}\.(\d{1,9})")
@@ -220,8 +154,6 @@ def peak_memory(text: str) -> int | None:
 
 LONGEST_WAIT = timedelta(minutes=2)
 """Between two questions to the accounting: less than the 5 min (Slurm's MinJobAge) for which the controller remembers."""
-READ_BYTES = 64 << 20
-"""Of a completion log, from its end."""
 NOT_HANDED_ON = re.compile(r"(?:SLURM|SBATCH|SRUN)_|(?:_|PWD|OLDPWD|SHLVL)$")
 """Variables that belong to one submission or one shell."""
 FORGOTTEN_IN_MEMORY = 50_000
@@ -334,7 +266,9 @@ class SlurmHistory:
     def _ask_derived(self, rows: Sequence[SlurmRow]) -> None:
         for row in rows:
             completed = self._commands.run("scontrol", "show", "job", "-d", "-o", row.command_id)
-            match = re.search(r"\sDerivedExitCode=(\d+):\d+\s", completed.out)
+            # the name stands before it, and may hold the same words
+            record = completed.out.replace(f"JobName={row.job.name} ", "JobName=? ", 1)
+            match = re.search(r"\sDerivedExitCode=(\d{1,9}):\d{1,9}\s", record)
             self._steps[_step_key(row)] = int(match.group(1)) if match is not None and not completed.status else 0
 
     def canceller(self, row: SlurmRow) -> str:
@@ -391,7 +325,7 @@ class SlurmHistory:
                 return _believed(self._counted(rows[-1]))
         config = self._config()
         if config.get("JobCompType") == "jobcomp/filetxt":
-            finished = finished_rows(_end_of(Path(config.get("JobCompLoc", ""))), job_id)
+            finished = finished_rows(end_of_log(Path(config.get("JobCompLoc", ""))), job_id)
             return finished[-1] if finished else None
         return None
 
@@ -469,11 +403,3 @@ def _believed(row: SlurmRow) -> SlurmRow:
 def _behind_rule(text: str) -> str:
     """Return what stands behind the line of dashes."""
     return re.sub(r"\A.*\n-{20,}\n", "", text) if re.match(r".*\n-{20,}\n", text) else ""
-
-
-def _end_of(path: Path) -> str:
-    try:
-        return read_end(path, READ_BYTES).raw.decode("utf-8", "replace")
-    except OSError as error:
-        logger.info("completion log %s cannot be read: %s", path, error.strerror)
-        return ""

@@ -156,24 +156,31 @@ GROUPED = re.compile(r"_\[|\]$")
 """An array whose tasks wait together: no attempt of any of them."""
 
 
+_COUNTED = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=([^,]*)")
+_PER_NODE = re.compile(r"(?:^|[,:/])gpu(?::[\w.-]{1,64})?:([^,(:]*)")
+_COUNT = re.compile(r"[0-9]{1,9}")
+
+
 @lru_cache(maxsize=4096)
 def gpus_of(text: str, nodes: int) -> int | None:
-    """Return how many GPUs a text of TRES or GRES counts; None for an empty one.
+    """Return how many GPUs a text of TRES or GRES counts, 0 where it names none.
 
     Args:
         text: `billing=8,gres/gpu:a100=32,gres/gpu=32`, or `gpu:a100:8(IDX:0-7)` as older versions have it, for each node.
         nodes: How many nodes there are.
+
+    Returns:
+        None for an empty text, and where what it says of GPUs is no count of at most nine digits: `gres/gpu=-8`, `gres/gpu=1.5`.
     """
     if not text:
         return None
-    plain = re.search(r"gres/gpu=(\d+)", text)
-    if plain is not None:
-        return int(plain.group(1))
-    typed = re.findall(r"gres/gpu:[^=,]{1,64}=(\d+)", text)
-    if typed:
-        return sum(map(int, typed))
-    each = re.findall(r"(?:^|[,:/])gpu(?::[A-Za-z][\w.-]*)?:(\d+)", text)
-    return sum(map(int, each)) * max(1, nodes)
+    counted = _COUNTED.findall(text)
+    plain = [count for kind, count in counted if not kind]
+    counts = plain[:1] or [count for _, count in counted]
+    each = [] if counts else _PER_NODE.findall(text)
+    if not all(_COUNT.fullmatch(count) for count in (*counts, *each)):
+        return None
+    return sum(map(int, counts)) + sum(map(int, each)) * max(1, nodes)
 
 
 @lru_cache(maxsize=1024)

@@ -253,6 +253,13 @@ def test_json_of_old_and_new_versions_says_the_same(tmp_path: Path) -> None:
         ("gpu:4", 2, 8),
         ("cpu=8,mem=1G", 2, 0),
         ("", 2, None),
+        ("gpu:1g.5gb:3", 2, 6),
+        ("gres/gpu=-8", 2, None),
+        ("gres/gpu=1.5,node=1", 2, None),
+        ("gres/gpu:a100=8,gres/gpu:h100=x", 2, None),
+        ("gpu:-8", 2, None),
+        ("gres/gpu=" + "9" * 5000, 2, None),
+        ("gpu:a100:" + "9" * 5000, 2, None),
     ],
 )
 def test_gpus_are_counted_from_tres_and_gres(text: str, nodes: int, gpus: int | None) -> None:

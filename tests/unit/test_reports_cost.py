@@ -12,7 +12,7 @@ from assistant.reports.exports import as_object
 from assistant.reports.figures import UsageReport, WaterfallPlot
 from assistant.reports.page import page
 from assistant.reports.reliability.cost import Prices, cost_report, read_prices
-from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Row, frame_of, runs_of
+from tests.unit.failures_here import SITE_CASES, SITE_ROWS, Case, Row, frame_of, runs_of
 from tests.unit.reports_here import column_of, table_of
 
 HOUR = 3600
@@ -112,7 +112,7 @@ def test_without_a_store_it_is_not_known_what_was_lost(tmp_path: Path) -> None:
         assert set(column_of(table_of(report, f"cost_by_{key}"), "lost").values()) == {None}
     assert "no_store" in [remark.key for remark in report.remarks]
     (tmp_path / "with").mkdir()
-    read = runs_of(ROWS, tmp_path / "with", [])
+    read = runs_of(ROWS, tmp_path / "with", [Case("another", 100, 110)])
     report = cost_report(read, frame_of(read), Prices(gpu_hour=2.0))
     assert {name: value for name, value, _ in report.headline}["known to be lost"] == 0
     assert "no_store" not in [remark.key for remark in report.remarks]

@@ -83,6 +83,16 @@ def test_what_is_no_accounting_is_refused_with_what_to_do(content: bytes, words:
         read_text(content, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("columns", "sure"),
+    [("JobID|State|Start|End|AllocTRES|JobName", False), ("JobID|JobName|State|Start|End|AllocTRES|", True)],
+)
+def test_names_in_the_last_column_are_said_to_make_rows_unsure(columns: str, sure: bool, tmp_path: Path) -> None:
+    form = read_text(f"{columns}\n", tmp_path).form
+    assert (form == "sacct --parsable2") == sure
+    assert sure or "jobname is the last column" in form
+
+
 FIELD = st.sampled_from(
     ["", "x", "1", "0", "-5", "1e400", "NaN", "inf", "Unknown", "1690000000", "1690009999", "2023-07-01T12:00:00", "'; --"]
 )

@@ -249,7 +249,7 @@ def test_without_a_store_what_only_incidents_tell_is_not_known(tmp_path: Path) -
     assert [row[0] for row in waits.rows if row[1] is None] == [row[0] for row in waits.rows[:4]]
     assert "no_store" in [remark.key for remark in report.remarks]
     (tmp_path / "with").mkdir()
-    read = runs_of(SITE_ROWS, tmp_path / "with", [])
+    read = runs_of(SITE_ROWS, tmp_path / "with", [Case("another", 100, 110)])
     report = reliability_report(read, frame_of(read), RestartCost(), TimeRange())
     assert None not in column_of(table_of(report, "goodput_parts"), "gpu_hours").values()
     assert "no_store" not in [remark.key for remark in report.remarks]

@@ -16,7 +16,8 @@ from hypothesis import strategies as some
 
 from assistant.errors import ToolError, Unavailable
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.slurm_history import accounted_columns, accounted_rows, accounted_steps, finished_rows
+from assistant.schedulers.slurm_completions import finished_rows
+from assistant.schedulers.slurm_history import accounted_columns, accounted_rows, accounted_steps
 from assistant.schedulers.slurm_jobs import (
     QUEUE_COLUMNS,
     SlurmRow,
@@ -149,8 +150,9 @@ def test_the_jobs_of_sacct(name: str) -> None:
         check_rows(accounted_rows(marked(case["text"]), MARKS, case["columns"]), case["job"])
 
 
-def test_the_jobs_of_the_completion_log() -> None:
-    case = table("finished/attempts.toml")
+@pytest.mark.parametrize("name", files("finished"))
+def test_the_jobs_of_the_completion_log(name: str) -> None:
+    case = table(name)
     for job_id, wanted in case["wanted"].items():
         rows = finished_rows(case["text"], job_id)
         assert [row.job.state for row in rows] == wanted["attempts"]

@@ -90,7 +90,9 @@ def _facts(runs: JoinedRuns) -> list[tuple[str, str]]:
         joined = sum(len(numbers) for numbers in runs.incidents.values())
         facts.append(("incidents", f"{len(runs.facts):,} in the store, {joined:,} of them about a run that is counted here"))
     else:
-        facts.append(("incidents", "no store was read: reasons are the final states of the accounting"))
+        facts.append(
+            ("incidents", "no store was read, or it has none of this time: reasons are the final states of the accounting")
+        )
     return facts
 
 
@@ -247,7 +249,7 @@ def _remarks(read: ReadRuns) -> list[UsageRemark]:
         sentences.append(
             UsageRemark("parallel", f"Of {unknown:,} failures ({part}) it cannot be known whether a run went on with them.", "note")
         )
-    return sentences
+    return sentences or [UsageRemark("no_time", "The failures took no GPU time that is known.", "note")]
 
 
 def _on_diagnoses(runs: JoinedRuns) -> list[UsageRemark]:

@@ -223,7 +223,10 @@ def _lost_share(runs: JoinedRuns, fact: IncidentFacts, before: int | None) -> fl
 
 def without_store() -> UsageRemark:
     """Return the sentence for a report without incidents."""
-    text = "No store was read: what hangs, rollbacks and runs without a step cost is not known, and in no sum of what was lost."
+    text = (
+        "No store was read, or it has no incident of this time: what hangs, rollbacks and runs without a step cost is not known, "
+        "and in no sum of what was lost."
+    )
     return UsageRemark("no_store", text, "note")
 
 
@@ -271,7 +274,7 @@ def waterfall_table(good: Goodput) -> FigureTable:
         "show it."
     )
     if not good.has_store:
-        note += " Of parts without figures nothing is known, for no store was read: their time is in those that are not known."
+        note += " Of parts without figures no incident tells: their time is in those that are not known."
     return FigureTable("goodput_parts", "Where the allocated GPU hours went", _columns("runs"), rows, note)
 
 

@@ -168,15 +168,16 @@ def _headline(life: JobLife) -> list[tuple[str, Cell, str]]:
     if not places:
         return [("incidents", len(life.facts), "count")]
     begin = float(np.nanmin(np.fmin(jobs.submit_s[places], jobs.start_s[places])))
+    beginning = "start" if np.isnan(jobs.submit_s[places[0]]) else "submission"
     lost = [fact.times.steps_lost for fact in life.facts if fact.times.steps_lost is not None]
     return [
         ("attempts", len(places), "count"),
         ("failures", int(life.runs.failed[places].sum()), "count"),
-        ("incidents", len(life.facts) if life.runs.has_store else NOT_KNOWN, "count"),
-        ("from submission to last end", float(jobs.end_s[places].max()) - begin, "s"),
+        ("incidents", len(life.facts) if life.runs.has_store or life.facts else NOT_KNOWN, "count"),
+        (f"from {beginning} to last end", float(jobs.end_s[places].max()) - begin, "s"),
         ("running", float(jobs.run_s[places].sum()), "s"),
         ("GPU hours", float(np.nansum(jobs.gpu_s[places])) / 3600, "GPU h"),
-        ("steps lost", sum(lost) if lost else None if life.runs.has_store else NOT_KNOWN, "count"),
+        ("steps lost", sum(lost) if lost else None if life.runs.has_store or life.facts else NOT_KNOWN, "count"),
     ]
 
 
@@ -342,6 +343,13 @@ def _remarks(life: JobLife) -> list[UsageRemark]:
             "GPUs alone: a guess, for other work may have the same name. Whatever counts all attempts rests on it."
         )
         sentences.append(UsageRemark("by_name", text, "note"))
+    if unclear := int((runs.parallel[places] & (runs.next_place[places] < 0)).sum()):
+        word = "attempts" if unclear > 1 else "attempt"
+        text = (
+            f"Whether a run went on with {unclear} {word} cannot be known: runs of the same user, name and GPUs ran beside it, or "
+            "it has no name. There may be more attempts than are counted here."
+        )
+        sentences.append(UsageRemark("parallel", text, "note"))
     among = np.zeros(runs.jobs.count, dtype=np.bool_)
     among[places] = True
     good = goodput(runs, among)

@@ -102,7 +102,7 @@ def _within(runs: JoinedRuns, period: TimeRange) -> Sequence[IncidentFacts]:
 
 
 def _facts(runs: JoinedRuns, cost: RestartCost) -> list[tuple[str, str]]:
-    store = "read, with incidents" if runs.has_store else "not read: nothing is known of hangs, rollbacks, reasons and people"
+    store = "not read, or without an incident of this time: nothing is known of hangs, rollbacks, reasons and people"
     if runs.has_store:
         store = f"{len(runs.facts):,} incidents, {len(runs.incidents):,} runs have one"
     return [

@@ -78,6 +78,7 @@ class JoinedRuns:
     unmatched: tuple[int, ...]
     """Incidents about a job of which the source has no run at that time, as places in `facts`."""
     has_store: bool
+    """Whether the store has an incident of the time of the jobs: without one it is not known what it would have seen."""
 
     @property
     def infrastructure(self) -> Mask:
@@ -133,7 +134,8 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
         diagnosed = [number for number in at_end if facts and facts[number].diagnosed]
         failures = [number for number in diagnosed if facts and facts[number].is_failure]
         incident[place] = (failures or diagnosed or at_end or [-1])[-1]
-    failed, reason, categories = _reasons(jobs, facts, incident)
+    has_store = bool(facts) and _reaches(jobs, facts or ())
+    failed, reason, categories = _reasons(jobs, facts if has_store else None, incident)
     next_place = places.of(links.next_row)
     # jobs stand in order of their ends: a link back, between runs of a moment, would make a circle
     next_place[next_place <= np.arange(jobs.count)] = -1
@@ -152,8 +154,16 @@ def read_runs(connection: duckdb.DuckDBPyConnection, facts: Sequence[IncidentFac
         next_join=links.next_join,
         parallel=links.parallel,
         unmatched=unmatched,
-        has_store=facts is not None,
+        has_store=has_store,
     )
+
+
+def _reaches(jobs: JobArrays, facts: Sequence[IncidentFacts]) -> bool:
+    """Return whether an incident is of the time in which the counted jobs ran."""
+    if not jobs.count:
+        return True
+    first_s, last_s = float(jobs.start_s.min()) - BEFORE_START_S, float(jobs.end_s.max()) + AFTER_END_S
+    return any(first_s <= fact.failed_s <= last_s or first_s <= fact.opened_s <= last_s for fact in facts)
 
 
 class _PlacesOfRows:
