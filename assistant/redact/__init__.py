@@ -3,7 +3,8 @@
 Read `text` first: it collects what the detectors find and replaces it by `[redacted]`. It detects keys of several lines and URLs
 itself; `syntax` detects a value behind a name such as password, `prompts` what was typed where a program asked, `forms` texts that
 are secrets by their own form (data in `knowledge/secrets.toml`), `neighbours` what only the text around it tells, `tables` cells of
-columns. `values` judges names and values. `cuts` takes pieces of a text.
+columns and values of SQL, `literals` values of more than one text (constructors, lists, XML), `shell` what is given to a program or kept
+in a file of a secret. `disguises` shows them all a text without colours, wide signs and escaped letters. `values` judges names and values. `cuts` takes pieces of a text.
 `text.Mask` hides names of hosts and users, which is another matter.
 """
 

@@ -41,12 +41,8 @@ def undisguised_spans(text: str, spans_of: SpansOf) -> list[tuple[int, int]]:
             length += end - start + 1
         joined = "\n".join(text[start:end] for start, end in carried)
         whole = _in_whole_text(spans_of(joined), lambda place: place + shifts[bisect_right(starts, place) - 1])
-        spans += [span for span in whole if any(start <= span[0] < span[1] <= end for start, end in _around(carried, span[0]))]
+        spans += [(start, end) for start, end in whole if end <= carried[bisect_right(carried, (start + 1,)) - 1][1]]
     return spans
-
-
-def _around(carried: list[tuple[int, int]], place: int) -> list[tuple[int, int]]:
-    return carried[max(bisect_right(carried, (place, len(carried) + place)) - 1, 0) :][:2]
 
 
 def disguised_spans(text: str, spans_of: SpansOf) -> Iterator[tuple[int, int]]:

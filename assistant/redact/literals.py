@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from assistant.redact.values import Strength, is_harmless, is_secret_value, looks_random, strength_of
+from assistant.redact.values import Strength, is_harmless, is_secret_value, looks_random, strength_of, switches
 
 __all__ = [
     "BLOCK_HEAD",
@@ -99,7 +99,9 @@ def _is_secret_item(item: re.Match[str], strength: Strength, wrapper: str) -> bo
 
 def _is_signed(value: str) -> bool:
     """Tell whether a value is a mixture of letters, digits and signs, as passwords are."""
-    return len(value) >= 6 and any(map(str.isalpha, value)) and any(map(str.isdigit, value)) and _SIGN.search(value) is not None
+    if len(value) < 6 or not any(map(str.isalpha, value)) or not any(map(str.isdigit, value)):
+        return False
+    return _SIGN.search(value) is not None or (len(value) >= 8 and switches(value) * 2 >= len(value))
 
 
 _PLURAL = re.compile(
@@ -163,7 +165,7 @@ def _is_credential(value: str) -> bool:
     if any(sign in value for sign in " ./:") and not _SIGN.search(value):
         return False
     is_mixed = any(map(str.isupper, value)) and any(map(str.islower, value)) and any(map(str.isdigit, value))
-    return (is_mixed and looks_random(value, 16)) or (_is_signed(value) and not re.search(r"[\s/:%@]", value))
+    return (is_mixed and looks_random(value, 16)) or (_is_signed(value) and not re.search(r"[\s/:@]|%[sdr(]", value))
 
 
 _ELEMENT = (

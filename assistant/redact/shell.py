@@ -132,6 +132,8 @@ def _strength_of_file(path: str) -> Strength:
         return Strength.NONE
     if _PLACE_OF_SECRETS.search(path) or stem.lower() in _PASSWORD_FILES:
         return Strength.PASSWORD
+    if name.lower().endswith(".key"):
+        return Strength.STRONG
     strength = max(strength_of(stem), strength_of(name.lstrip(".")))
     return strength if strength >= Strength.MEDIUM else Strength.NONE
 

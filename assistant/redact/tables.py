@@ -70,12 +70,17 @@ def column_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
                     break
                 for place, strength in columns:
                     at, value = cells[place]
-                    if is_secret_value(value.strip("\"'"), strength) and (strength >= Strength.STRONG or looks_random(value, 16)):
+                    if _is_secret_cell(value.strip("\"'"), strength):
                         yield position + at, position + at + len(value)
             position = stop + 1
             if position >= len(text):
                 break
         read_to = max(read_to, position - 1)
+
+
+def _is_secret_cell(value: str, strength: Strength) -> bool:
+    """Tell whether the value of a column is a secret: of one called `token` only what is random."""
+    return is_secret_value(value, strength) and (strength >= Strength.STRONG or looks_random(value, 16))
 
 
 def _is_numbered(text: str, position: int, heading: str) -> bool:
@@ -157,21 +162,27 @@ def inserted_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """
     if "into" not in lowered and "copy" not in lowered:
         return
+    read_to = 0
     for match in _INTO.finditer(lowered):
         names = [name.strip(' \t\r\n"`[]') for name in text[match.start("columns") : match.end("columns")].split(",")]
         columns = {place: strength for place, name in enumerate(names) if (strength := strength_of(name)) >= Strength.MEDIUM}
-        if not columns:
+        if not columns or match.start() < read_to:
             continue
         if match["copied"]:
-            yield from _copied(text, match.end(), len(names), columns)
-            continue
-        end = yield from _tuples(text, match.end(), columns)
-        for bound in _NUMBERED.finditer(text, end, end + _AFTER_STATEMENT):
-            strength = columns.get(int(bound["number"]) - 1, Strength.NONE)
-            if is_secret_value(bound["value"].strip("'"), strength):
-                yield bound.span("value")
-        if parameters := _PARAMETERS.search(text, end, end + _AFTER_STATEMENT):
-            yield from _tuples(text, parameters.end(), columns)
+            read_to = yield from _copied(text, match.end(), len(names), columns)
+        else:
+            read_to = yield from _tuples(text, match.end(), columns)
+            if "(" in text[read_to : read_to + _AFTER_STATEMENT] or "$" in text[read_to : read_to + _AFTER_STATEMENT]:
+                yield from _parameters(text, read_to, columns)
+
+
+def _parameters(text: str, position: int, columns: dict[int, Strength]) -> Iterator[tuple[int, int]]:
+    """Yield values that stand behind a statement in which marks stand for them."""
+    for bound in _NUMBERED.finditer(text, position, position + _AFTER_STATEMENT):
+        if _is_secret_cell(bound["value"].strip("'"), columns.get(int(bound["number"]) - 1, Strength.NONE)):
+            yield bound.span("value")
+    if parameters := _PARAMETERS.search(text, position, position + _AFTER_STATEMENT):
+        yield from _tuples(text, parameters.end(), columns)
 
 
 def _tuples(text: str, position: int, columns: dict[int, Strength]) -> Generator[tuple[int, int], None, int]:
@@ -188,7 +199,7 @@ def _tuples(text: str, position: int, columns: dict[int, Strength]) -> Generator
             value = cell["value"] or ""
             if (
                 place in columns
-                and is_secret_value(value.lstrip("nNeEbBxX").strip("'\""), columns[place])
+                and _is_secret_cell(value.lstrip("nNeEbBxX").strip("'\""), columns[place])
                 and not _BOUND.fullmatch(value)
             ):
                 yield cell.span("value")
@@ -201,7 +212,7 @@ _BOUND = re.compile(r"\?\d{0,3}|[:$@%]\(?\w{1,40}\)?s?|NULL|DEFAULT|\w{1,24}\([^
 """What stands for a value: a parameter, a function."""
 
 
-def _copied(text: str, position: int, count: int, columns: dict[int, Strength]) -> Iterator[tuple[int, int]]:
+def _copied(text: str, position: int, count: int, columns: dict[int, Strength]) -> Generator[tuple[int, int], None, int]:
     for _ in range(_MOST_ROWS):
         stop = text.find("\n", position, position + _LONGEST_ROW)
         stop = min(len(text), position + _LONGEST_ROW) if stop < 0 else stop
@@ -209,6 +220,7 @@ def _copied(text: str, position: int, count: int, columns: dict[int, Strength]) 
         if len(cells) != count:
             break
         for place, cell in enumerate(cells):
-            if place in columns and is_secret_value(cell.strip(), columns[place]):
+            if place in columns and _is_secret_cell(cell.strip(), columns[place]):
                 yield position, position + len(cell)
             position += len(cell) + 1
+    return position
