@@ -2,8 +2,8 @@
 
 Read `text` first: it collects what the detectors find and replaces it by `[redacted]`. It detects keys of several lines and URLs
 itself; `syntax` detects a value behind a name such as password, `literals` values of more than one text (constructors, lists, XML),
-`prompts` what was typed where a program asked, `forms` texts that are secrets by their own form (data in `knowledge/secrets.toml`),
-`neighbours` what only the text around it tells, `shell` what is given to a program or kept in the file of a secret, `tables` cells of
+`prompts` what was typed where a program asked, `forms` texts that are secrets by their own form (`knowledge/secrets.toml`),
+`neighbours` what only the text around it tells, `shell` what is given to a program or kept in files, `tables` cells of
 columns and values of SQL. `disguises` shows a text without colours, wide signs and escaped letters. `values` judges names and
 values. `cuts` takes pieces of a text.
 `text.Mask` hides names of hosts and users, which is another matter.

@@ -20,7 +20,7 @@ _NO_WIDTH = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
 _WIDE = re.compile(rf"[{_NO_WIDTH}]{{1,64}}|[\uff01-\uff5e{_WIDE_EQUALS}{_WIDE_COLONS}]")
 _ESCAPED = re.compile(
     r"\\{1,8}(?:u00|x|u\{)(?P<code>[2-7][0-9a-f])\}?|%(?P<percent>[2-7][0-9a-f])"
-    r"|&\#(?:x(?P<hex>[2-7][0-9a-f])|(?P<number>\d{2,3}));".replace(r"\#", "#"),
+    r"|&#(?:x(?P<hex>[2-7][0-9a-f])|(?P<number>\d{2,3}));",
     re.IGNORECASE,
 )
 _LEAST_CARRIED = 8
@@ -40,8 +40,8 @@ def undisguised_spans(text: str, spans_of: SpansOf) -> list[tuple[int, int]]:
             shifts.append(start - length)
             length += end - start + 1
         joined = "\n".join(text[start:end] for start, end in carried)
-        whole = _in_whole_text(spans_of(joined), lambda place: place + shifts[bisect_right(starts, place) - 1])
-        spans += [(start, end) for start, end in whole if end <= carried[bisect_right(carried, (start + 1,)) - 1][1]]
+        carried_spans = _in_whole_text(spans_of(joined), lambda place: place + shifts[bisect_right(starts, place) - 1])
+        spans += [(start, end) for start, end in carried_spans if end <= carried[bisect_right(carried, (start + 1,)) - 1][1]]
     return spans
 
 

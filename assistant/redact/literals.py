@@ -174,9 +174,12 @@ _ELEMENT = (
     r"(?:{less}!\[CDATA\[(?P<data>{sign}{{2,2048}})\]\]{more}\s{{0,120}}|(?P<text>{sign}{{2,2048}})){less}/"
 )
 _ELEMENTS = {
-    "</": re.compile(_ELEMENT.format(less="<", more=">", sign="[^<>]")),
-    "&lt;/": re.compile(_ELEMENT.format(less="&lt;", more="&gt;", sign="[^<>&]")),
-    "\\u003c/": re.compile(_ELEMENT.format(less=r"\\u003c", more=r"\\u003e", sign=r"[^<>\\]")),
+    ending: re.compile(_ELEMENT.format(less=less, more=more, sign=sign))
+    for ending, less, more, sign in (
+        ("</", "<", ">", "[^<>]"),
+        ("&lt;/", "&lt;", "&gt;", "[^<>&]"),
+        ("\\u003c/", r"\\u003c", r"\\u003e", r"[^<>\\]"),
+    )
 }
 """By what ends an element: as it is, in HTML, in JSON of Go."""
 _LABEL = re.compile(r"\b(?:name|key|id|property)\s{0,4}=\s{0,4}[\"'](?P<label>[^\"'<>]{2,120})[\"']", re.IGNORECASE)

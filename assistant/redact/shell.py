@@ -52,7 +52,7 @@ def input_spans(text: str) -> Iterator[tuple[int, int]]:
                 yield match.span("secret")
 
 
-_HERE = re.compile(
+_HERE_STRING = re.compile(
     rf"(?<![\w.-]){_READER}(?P<behind>[^\n<]{{0,200}})(?:<<<[ \t]{{0,4}}\$?(?:(?P<quote>[\"'])"
     r"(?P<quoted>[^\"'\n]{2,256})(?P=quote)|(?P<bare>(?!\$)[^\s\"'|;]{4,256}))"
     r"|<<-?[ \t]{0,4}[\"']?(?P<word>\w{1,24})[\"']?[^\n]{0,80}\n(?P<document>[^\n]{2,256})\n[^\n]{0,80}(?P=word))",
@@ -62,7 +62,7 @@ _HERE = re.compile(
 
 
 def _here_spans(text: str) -> Iterator[tuple[int, int]]:
-    for match in _HERE.finditer(text):
+    for match in _HERE_STRING.finditer(text):
         group = next(name for name in ("quoted", "bare", "document") if match[name])
         if _FROM_INPUT.search(text, match.start(), match.end("behind")) and not is_harmless(match[group]):
             yield match.span(group)
