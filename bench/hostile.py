@@ -65,6 +65,19 @@ FAMILIES = {
     "table": "|password|x|\n",
     "rows": "user,password\na,b\n",
     "below a name": "│└ 'abcd'\n",
+    "constructors": "key=Some(Some(",
+    "lists": "password=['a', 'b', ",
+    "joined strings": "password='x1!aaaa' + ",
+    "elements": "<password>   ",
+    "hyperlinks": "\x1b]8;;password=a1b2c3d4\x07",
+    "wide colons": "password：",
+    "escaped letters": "pass\\u0077ord=",
+    "SQL": "insert into x(password) values ('a1!bcd'),",
+    "COPY": "copy x(password) from stdin\n",
+    "numbered rows": "  a token\n1 b c\n",
+    "here string": "kinit <<< ",
+    "file of a secret": "echo a > key ",
+    "client": "client('a', ",
     "mixed": "aB3",
     "wrapped": "aB3xY7qQ9\n",
     "wrapped at 40": "aB3xY7qQ9kL2mN5pR8tV1wZ4cF6hJ0dGsX3bY7eU\n",
@@ -73,7 +86,29 @@ NAMES = (
     "password pass passwd pwd psk pat secret signature sig sas session salt token otp auth api_key key credentials cookie "
     "community csrf bearer jwt webhook mnemonic hmac license dsn"
 ).split()
-SEPARATORS = (":", "=", ": ", "= ", " ", ">", "->", " is ", ".x:", " x:", "(", "['", "=a,", "=Ab1&", "=\n", ":\n", "='", '\\": \\"')
+SEPARATORS = (
+    ":",
+    "=",
+    ": ",
+    "= ",
+    " ",
+    ">",
+    "->",
+    " is ",
+    ".x:",
+    " x:",
+    "(",
+    "['",
+    "=a,",
+    "=[",
+    "=Some(",
+    "=&a ",
+    "=Ab1&",
+    "=\n",
+    ":\n",
+    "='",
+    '\\": \\"',
+)
 """What stands behind a name of a secret: each name by each way to write a value behind it."""
 
 

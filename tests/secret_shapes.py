@@ -1,4 +1,4 @@
-"""Shapes of secrets by mechanism (tests/cases/redact/mechanisms.toml), their placeholders filled with random text."""
+"""Shapes of secrets of mechanisms.toml and syntaxes.toml (tests/cases/redact), their placeholders filled with random text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 FILE = Path(__file__).parent / "cases" / "redact" / "mechanisms.toml"
 MECHANISMS = ("prompt", "asked", "around", "yaml", "signing", "nested", "address")
+SYNTAXES = ("first", "second", "third")
 MARKED = re.compile("«(.*?)»", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{(hex40|hex64|mix24|base44|word|upper|uuid)\}")
 _MIXED = string.ascii_letters + string.digits
@@ -65,9 +66,10 @@ def left_of(shape: str, text: str, length: int = 8) -> list[str]:
 
 
 def shapes(mechanism: str, seed: int = 16) -> list[str]:
-    """Return the shapes of a mechanism, filled."""
+    """Return the shapes of a mechanism or of syntaxes, filled."""
     chance = random.Random(seed)
-    return [filled(shape, chance) for shape in tomllib.loads(FILE.read_text(encoding="utf-8"))[mechanism]]
+    file = FILE if mechanism in MECHANISMS else FILE.with_name("syntaxes.toml")
+    return [filled(shape, chance) for shape in tomllib.loads(file.read_text(encoding="utf-8"))[mechanism]]
 
 
 def keys(seed: int = 16) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,11 @@
 """Take secrets out of text before it reaches the disk, a model or a screen; hide names, and show them again.
 
 Read `text` first: it collects what the detectors find and replaces it by `[redacted]`. It detects keys of several lines and URLs
-itself; `syntax` detects a value behind a name such as password, `prompts` what was typed where a program asked, `forms` texts that
-are secrets by their own form (data in `knowledge/secrets.toml`), `neighbours` what only the text around it tells, `tables` cells of
-columns. `values` judges names and values. `cuts` takes pieces of a text.
+itself; `syntax` detects a value behind a name such as password, `literals` values of more than one text (constructors, lists, XML),
+`prompts` what was typed where a program asked, `forms` texts that are secrets by their own form (`knowledge/secrets.toml`),
+`neighbours` what only the text around it tells, `shell` what is given to a program or kept in files, `tables` cells of
+columns and values of SQL. `disguises` shows a text without colours, wide signs and escaped letters. `values` judges names and
+values. `cuts` takes pieces of a text.
 `text.Mask` hides names of hosts and users, which is another matter.
 """
 

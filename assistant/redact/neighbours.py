@@ -1,61 +1,18 @@
 """Find secrets that only the text around them tells.
 
-A token that a terminal wrapped, a text that is piped into a program that asks, codes below a heading, the password of a sentence in
+A token that a terminal wrapped, codes below a heading, the password of a sentence in
 one of many languages.
-
-Escape sequences that colour a text are left out before it is looked at: they stand between a name and its value.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from assistant.redact.values import is_harmless, looks_random
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)")
 _NEXT_LINE = re.compile(r"\n[ \t>.|]{0,8}(?P<tail>[A-Za-z0-9_+/=.~-]{6,4096})(?=[\s\\\"'`,;)\]}(]|\Z)", re.ASCII)
 _LINE_END = re.compile(r"(?P<run>[A-Za-z0-9_+/=.~-]{8,64})[ \t]{0,2}\\?\r?\Z", re.ASCII)
-_TRACE = r"[^\n]{0,80}?\+{1,4}[ \t]"
-_READER = (
-    r"(?:\S{1,64}/)?(?:kinit|sudo|passwd|chpasswd|cryptsetup|docker|podman|nerdctl|helm|oras|skopeo|vault|gpg|gpg2|smbclient|htpasswd|gh"
-    r"|crane)\b"
-)
-"""Programs that read a password or a key from their standard input."""
-_ECHO = (
-    r"(?:echo|printf)(?:[ \t]+-\w{1,3}|[ \t]+'?%s(?:\\n)?'?){0,2}[ \t]+"
-    r"(?P<quote>[\"']?)(?P<secret>(?!\$)[^\s\"'|]{4,256})(?P=quote)"
-)
-_PIPED = re.compile(rf"\b{_ECHO}[ \t]*\|[ \t]*(?:sudo[ \t]+(?!-S))?{_READER}[^\n|]{{0,200}}", re.ASCII)
-_TRACED = re.compile(rf"^{_TRACE}{_ECHO}[ \t\r]*$(?=\n{_TRACE}{_READER}(?P<behind>[^\n]{{0,200}}))", re.ASCII | re.MULTILINE)
-_TRACED_BEHIND = re.compile(rf"^{_TRACE}{_READER}(?P<behind>[^\n]{{0,200}})\n{_TRACE}{_ECHO}[ \t\r]*$", re.ASCII | re.MULTILINE)
-_TYPED = re.compile(
-    r"[Pp]ass(?:word|phrase|code)[^\n:]{0,80}:[ \t]{0,4}\r?\n[^\n]{0,80}?send(?:ing)?\b[^\n\"']{0,40}"
-    r"[\"'](?P<secret>[^\"'\n\\]{3,128})"
-)
-"""What Expect tells that it has typed behind a prompt."""
-_FROM_INPUT = re.compile(r"\bkinit\b|\bchpasswd\b|[ \t]-S\b|stdin|--passphrase-fd|\blogin\b|--with-token|[ \t]-i?(?:[ \t]|\Z)")
-
-
-def without_escapes(text: str) -> tuple[str, Callable[[int], int]]:
-    """Return a text without escape sequences, and what tells where a character of it stands in the whole one."""
-    pieces: list[str] = []
-    starts, shifts = [0], [0]
-    position = length = 0
-    for match in _ESCAPE.finditer(text):
-        pieces.append(text[position : match.start()])
-        length += match.start() - position
-        position = match.end()
-        starts.append(length)
-        shifts.append(position - length)
-    pieces.append(text[position:])
-    return "".join(pieces), lambda place: place + shifts[bisect_right(starts, place) - 1]
-
-
-def in_whole_text(spans: Iterable[tuple[int, int]], place_of: Callable[[int], int]) -> list[tuple[int, int]]:
-    """Return spans of a text without escape sequences as those of the whole one."""
-    return [(place_of(start), place_of(end - 1) + 1) for start, end in spans if start < end]
 
 
 def wrapped_spans(text: str, spans_of: Callable[[str], list[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
@@ -134,9 +91,9 @@ _PUT_BEHIND = re.compile(
 )
 """A value right behind a name, without a word between them: nothing but a password is so mixed."""
 _TELLS = re.compile(
-    r"(?![a-z_])[^\n=:：\"«]{0,80}?"
+    r"(?![a-z_])[^\n=:：＝﹕∶≔\"«]{0,80}?"
     r"(?:[ \t](?:is|now|lautet|ist|est|es|è|é|jest|to|är|er|on|bude|je|egy|это|—|–)(?=\s)"
-    r"|[ \t]{0,4}(?:=|:|：|->|→|\.{3,40}|_{3,40}|是|为|為|は|が|는|은))"
+    r"|[ \t]{0,4}(?:=|:|[：＝﹕∶≔]|->|→|\.{3,40}|_{3,40}|是|为|為|は|が|는|은))"
     r"(?:[ \t]{0,8}\r?(?:\n[ \t]{0,4}\r?)?\n[ \t]{1,16}(?=\S{6,64}[ \t\r]{0,8}(?:\n|\Z))|[ \t]{0,16})"
     r"(?P<open>[\"'`«„“”‘’「『]?[ \u00a0]?)(?P<secret>[^\s\"'`«»„“”‘’「」『』]{6,64})"
 )
@@ -160,11 +117,12 @@ def sentence_spans(text: str, lowered: str, *, below: bool = False) -> Iterator[
             continue
         end -= len(text[start:end]) - len(text[start:end].rstrip(".,;:!?)]}。，"))
         value = text[start:end]
-        if end - start >= 6 and _tells_password(value):
+        if end - start >= 6 and tells_password(value):
             yield start, end
 
 
-def _tells_password(value: str) -> bool:
+def tells_password(value: str) -> bool:
+    """Tell whether a value is neither a word nor a number, an address, a setting or a name with a number."""
     if value.startswith("[redacted") or is_harmless(value) or _ORDINARY.fullmatch(value):
         return False
     return any(map(str.isalpha, value)) and any(sign.isdigit() or not sign.isalnum() for sign in value)
@@ -175,19 +133,3 @@ _ORDINARY = re.compile(
     r"|[^\W\d_]{1,40}(?:[_./'’-][^\W\d_]{1,40}){0,8}|[^\W\d_]{1,40}[-_]?\d{1,3}|/.*|[({\[<].*|.*[)\]}>(]|-{1,2}\w.*|(?:step|loss|rank|node|gpu|cuda)\W?\d.*"
 )
 """Addresses, hosts, settings, numbers, words and names with a number."""
-
-
-def input_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of what is piped into a program that reads a password, on its line or beside it in a shell's trace."""
-    if "send" in text:
-        yield from (match.span("secret") for match in _TYPED.finditer(text))
-    if "echo" not in text and "printf" not in text:
-        return
-    for match in _PIPED.finditer(text):
-        if _FROM_INPUT.search(match.group(), match.end("secret") - match.start()) and not is_harmless(match["secret"]):
-            yield match.span("secret")
-    for pattern in (_TRACED, _TRACED_BEHIND):
-        for match in pattern.finditer(text):
-            program = text[max(match.start("behind") - 12, 0) : match.end("behind")]
-            if _FROM_INPUT.search(program) and not is_harmless(match["secret"]):
-                yield match.span("secret")

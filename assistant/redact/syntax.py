@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Iterator
 
+from assistant.redact.literals import BLOCK_HEAD, end_of_strings, line_end, literal_span, scalar_block
 from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secret_value, looks_random, strength_of
 
 _QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
@@ -30,7 +31,8 @@ _ANCHOR = re.compile(
             | </(?:name|key|property|param)>\s{{0,40}}<(?:value|string|val)>
             | [ \t]{{0,4}}\n[^\n]{{0,160}}\binput_value=)
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
-        | (?P<call>\([ \t]{{0,8}}(?:\w{{1,20}}=["'][^"'\n]{{0,64}}["'],[ ]?)?(?:\w{{1,20}}=)?(?=[bru]?["']))
+        | (?P<call>\([ \t]{{0,8}}(?:\w{{1,20}}=["'][^"'\n]{{0,64}}["'],[ ]?)?(?:\w{{1,20}}=)?
+            (?=(?:[a-z][\w.:]{{0,40}}\()?[bru]?["']))
         | (?P<element>>)
         | (?P<space>[ \t]{{1,40}} (?:(?:is[ ]set[ ]to|set[ ]to|to[ ]value|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
         | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} (?::(?!:)|=)[ \t]{{0,8}})
@@ -45,7 +47,8 @@ _OPENING = re.compile(
 _BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(
-    r"[ \t]{0,16}(?:[|>][+-]?\d?[ \t]{0,16})?\r?\n(?P<indent>[ \t]{0,64})(?:- )?(?P<value>[^\s]{4,4096})[ \t]{0,16}(?=\r?\n|\Z)"
+    r"[ \t]{0,16}(?:[!&][\w!.:/-]{0,64}[ \t]{0,8})?(?:[|>][+-]?\d?[ \t]{0,16})?(?:#[ \t][^\n]{0,200}?)?\r?\n"
+    r"(?P<indent>[ \t]{0,64})(?:- )?(?P<value>[^\s]{4,4096})[ \t]{0,16}(?=\r?\n|\Z)"
 )
 _NAME_SIGNS = string.ascii_letters + string.digits + "_.$-"
 _SCHEME = re.compile(
@@ -141,11 +144,13 @@ _CHANGE = re.compile(r"[ \t]{0,8}(?:->|=>|→|⇒)[ \t]{0,8}")
 
 
 def next_line_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of values that stand on the lines below their name, and of no others."""
-    position = 0
+    """Yield (start, end) of values that stand on the lines below their name or go on there, and of no others."""
+    position, limits = 0, _NameLimits(text)
     while match := _ANCHOR.search(lowered, position):
         position = match.end("name")
-        if match.lastgroup == "field" or (match.lastgroup == "pair" and _AT_LINE_END.match(text, match.end())):
+        if (rest_end := limits.rest_end(match.end())) is not None:
+            position = rest_end
+        elif match.lastgroup in ("field", "item") or (match.lastgroup == "pair" and _MAY_GO_ON.match(text, match.end())):
             span = _span(text, match)
             if span is None:
                 continue
@@ -154,7 +159,7 @@ def next_line_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             position = max(span[1], position)
 
 
-_AT_LINE_END = re.compile(r"[\"']?[ \t\r]{0,8}\n|[|>!&]")
+_MAY_GO_ON = re.compile(r"[bruf]{0,2}\\{0,7}[\"'`]|[ \t\r]{0,8}\n|[|>!&#(\[{\\]|[\w.:<>]{1,64}!?[(\[{]")
 
 
 class _NameLimits:
@@ -250,7 +255,8 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
     if kind == "pair":
         return Strength.STRONG if option and strength is Strength.MEDIUM else strength
     if kind == "call":  # `set_token('...')`, and not `get_token('name')`
-        value = _BARE.match(text, text.find(text[match.end()].strip("bru") or text[match.end() + 1], match.end()) + 1)
+        quote = _FIRST_QUOTE.search(text, match.end(), match.end() + 64)
+        value = _BARE.match(text, quote.end()) if quote else None
         return strength if strength >= Strength.MEDIUM and value and looks_random(value.group(), 12) else Strength.NONE
     if kind == "item" and _PIECE.match(text, match.end()):
         return Strength.NONE  # `'secret', '##ary'`: pieces of words
@@ -266,6 +272,9 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
     if text[match.end("name")] in "_-." and match["name"].lower() == "pass":
         return Strength.NONE  # `whole_pass_age=5s;;150`: a pass of something
     return _far_strength(text, match, strength)
+
+
+_FIRST_QUOTE = re.compile(r"[\"']")
 
 
 def _is_dull(outside: str) -> bool:
@@ -329,8 +338,15 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
     opening = _OPENING.match(text, start)
     if opening:
         return _quoted(text, opening, strength)
-    if pair and start < len(text) and (text[start] in "\r\n|>" or (text[start] in "!&" and _BLOCK_HEAD.match(text, start))):
+    sign = text[start : start + 1]
+    if sign == "\\" and (wrapped := _CONTINUED.match(text, start)):
+        return _value(text, wrapped.end(), strength, closed=closed, pair=False)
+    if pair and (sign in ("\r", "\n", "|", ">") or (sign in ("!", "&", "#") and _BELOW.match(text, start))):
         return _on_next_line(text, start, strength)
+    if pair and sign in ("!", "&") and (marks := _YAML_MARKS.match(text, start)):
+        return _value(text, marks.end(), strength, closed=closed, pair=False)
+    if sign and (literal := literal_span(text, start, strength)):
+        return literal
     scheme = _SCHEME.match(text, start)
     value = _BARE.match(text, scheme.end() if scheme else start)
     if value is None:
@@ -342,18 +358,16 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
     begin, end = value.start(), _end_of_bare(text, value, closed=closed)
     bare = text[begin:end]
     if scheme and scheme.group().strip().lower() in _SCHEMES_OF_MANY_PARTS:
-        return begin, _line_end(text, begin)
+        return begin, line_end(text, begin)
     if scheme and not is_harmless(bare) and (strength >= Strength.STRONG or _unlike_word(bare) or len(bare) >= 12):
         return begin, end
     return (begin, end) if is_secret_value(bare, strength) else None
 
 
+_CONTINUED = re.compile(r"\\\r?\n[ \t]{0,64}")
+_BELOW = re.compile(rf"#[ \t][^\n]{{0,200}}\n|[!&][\w!.:/-]{{0,64}}[ \t]{{0,8}}\r?\n|{BLOCK_HEAD.pattern}", re.ASCII)
+_YAML_MARKS = re.compile(r"(?:[!&][\w!.:/-]{0,64}[ \t]{1,8}){1,2}(?=[^\s#])")
 _SCHEMES_OF_MANY_PARTS = frozenset({"digest", "hawk", "oauth", "aws4-hmac-sha256"})
-
-
-def _line_end(text: str, start: int) -> int:
-    end = text.find("\n", start, start + _LONGEST_VALUE)
-    return min(start + _LONGEST_VALUE, len(text)) if end < 0 else end
 
 
 def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tuple[int, int] | None:
@@ -377,7 +391,7 @@ def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tup
         return (start + scheme.end(), end) if inner and not is_harmless(inner) else None
     if value == "[redacted]" or not is_secret_value(value, strength):
         return None
-    return opening.start(), min(end + len(quote), limit)
+    return opening.start(), end_of_strings(text, min(end + len(quote), limit))
 
 
 def _closing_quote(text: str, start: int, quote: str, limit: int) -> int:
@@ -407,7 +421,7 @@ _MOST_BACKSLASHES = 64
 
 
 def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
-    if strength >= Strength.MEDIUM and (block := _scalar_block(text, start, strength)):
+    if strength >= Strength.MEDIUM and (block := scalar_block(text, start, strength)):
         return block
     following = _LINE_END.match(text, start)
     if following is None or strength < Strength.STRONG:
@@ -420,57 +434,6 @@ def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] 
     if value.endswith((":", ",")) or "=" in bare.rstrip("=") or not is_secret_value(bare, strength):
         return None
     return following.span("value") if deeper or any(sign.isdigit() for sign in bare) or looks_random(bare, 8) else None
-
-
-def _scalar_block(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
-    """Return the lines of a block of YAML (`password: |`): they stand deeper than their name, behind the same marks of a log."""
-    head = _BLOCK_HEAD.match(text, start)
-    if head is None:
-        return None
-    line = max(text.rfind("\n", max(start - _LONGEST_HEAD, 0), start) + 1, start - _LONGEST_HEAD)
-    name = _NAME_AT_END.search(text, line, start)
-    if name is None:
-        return None
-    mark = text[line : name.start()]
-    begin = end = 0
-    position = head.end()
-    for _ in range(_MOST_ROWS):
-        stop = _line_end(text, position)
-        row = text[position:stop]
-        inner = row[len(mark) :]
-        if row.strip() and not (_like_mark(row[: len(mark)], mark) and inner[:1] in (" ", "\t") and inner.strip()):
-            if _like_mark(row, mark):
-                row = ""  # an empty line behind the marks
-            else:
-                break
-        if row.strip():
-            begin, end = begin or position + len(row) - len(inner.lstrip()), stop
-        position = stop + 1
-        if position > min(len(text), head.end() + _LONGEST_BLOCK):
-            break
-    value = text[begin:end].strip()
-    if not value or value.startswith("[redacted]"):
-        return None
-    first = value.split("\n", 1)[0].strip()
-    if strength is Strength.PASSWORD or is_secret_value(first, strength) or any(map(_is_random_row, value.split("\n"))):
-        return begin, end
-    return None
-
-
-def _is_random_row(row: str) -> bool:
-    return looks_random(row, 16)
-
-
-def _like_mark(row: str, mark: str) -> bool:
-    """Tell whether a row begins as another does, but for its digits and the dash of a list."""
-    return row.translate(_MARK_SIGNS).rstrip() == mark.translate(_MARK_SIGNS).rstrip()
-
-
-_MARK_SIGNS = {**{ord(digit): "0" for digit in "123456789"}, ord("-"): " "}
-_BLOCK_HEAD = re.compile(r"(?:[!&][\w!.-]{0,40}[ \t]{1,8}){0,2}[|>][-+0-9]{0,2}[ \t]{0,8}(?:#[^\n]{0,200})?\r?\n", re.ASCII)
-_NAME_AT_END = re.compile(r"[\"']?[A-Za-z_][\w.-]{0,63}[\"']?[ \t]{0,8}:[ \t]{0,8}\Z", re.ASCII)
-_LONGEST_HEAD, _MOST_ROWS, _LONGEST_BLOCK = 256, 32, 2_048
-"""Characters of a line up to its value, and lines and characters of a block, that are looked at."""
 
 
 def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:

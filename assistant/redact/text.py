@@ -12,14 +12,17 @@ import hmac
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assistant.redact.disguises import disguised_spans, undisguised_spans
 from assistant.redact.forms import command_spans, maker_spans, random_spans, token_spans
-from assistant.redact.neighbours import code_spans, in_whole_text, input_spans, sentence_spans, without_escapes, wrapped_spans
+from assistant.redact.literals import argument_spans, element_spans, list_spans
+from assistant.redact.neighbours import code_spans, sentence_spans, wrapped_spans
 from assistant.redact.prompts import prompt_spans
+from assistant.redact.shell import file_spans, input_spans
 from assistant.redact.syntax import assignment_spans, names_option, names_secret, next_line_spans
-from assistant.redact.tables import column_spans, hung_spans
+from assistant.redact.tables import column_spans, hung_spans, inserted_spans
 
 __all__ = ["MASK", "Mask", "block_spans", "redact", "redact_lines", "redact_value", "secret_spans", "url_spans"]
 
@@ -47,7 +50,7 @@ def redact_lines(texts: Sequence[str]) -> list[str]:
     if len(texts) < _FEWEST:
         return [redact(text) for text in texts]
     joined = "\n".join(texts)
-    spans = _merged(_whole_spans(joined, _neighbour_spans))
+    spans = _merged(undisguised_spans(joined, _neighbour_spans))
     lines: list[str] = []
     place = start = 0
     for text in texts:
@@ -76,31 +79,32 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
     """
     if len(text) < _SHORTEST or (len(text) < _SHORTEST_TOKEN and text.isalnum()):
         return []
-    spans = _whole_spans(text, _spans)
-    return _merged(span for span in spans if text[span[0] : span[1]] != MASK)
-
-
-def _whole_spans(text: str, spans_of: Callable[[str], list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Return what a function finds in a text without the escape sequences that colour it, as places of the whole text."""
-    if "\x1b" not in text:
-        return spans_of(text)
-    plain, place_of = without_escapes(text)
-    return in_whole_text(spans_of(plain), place_of)
+    return _merged(span for span in undisguised_spans(text, _spans) if text[span[0] : span[1]] != MASK)
 
 
 def _neighbour_spans(text: str) -> list[tuple[int, int]]:
     """Return the secrets of a text of several lines that a line alone does not tell."""
     lowered = _lowered(text)
-    return [
-        *block_spans(text, lowered),
-        *next_line_spans(text, lowered),
-        *wrapped_spans(text, _spans),
-        *input_spans(text),
-        *code_spans(text, lowered),
-        *sentence_spans(text, lowered, below=True),
-        *column_spans(text, lowered),
-        *hung_spans(text),
-    ]
+    return [*_of_several_lines(text, lowered), *block_spans(text, lowered), *sentence_spans(text, lowered, below=True)]
+
+
+def _of_several_lines(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    yield from next_line_spans(text, lowered)
+    yield from disguised_spans(text, lambda plain: next_line_spans(plain, _lowered(plain)))
+    yield from wrapped_spans(text, _spans)
+    yield from code_spans(text, lowered)
+    yield from column_spans(text, lowered)
+    yield from hung_spans(text)
+    yield from _alone_or_not(text, lowered)
+
+
+def _alone_or_not(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield what stands on one line or on several."""
+    yield from list_spans(text, lowered) if "tokens" in lowered else ()
+    yield from element_spans(text)
+    yield from input_spans(text)
+    yield from file_spans(text, lowered)
+    yield from inserted_spans(text, lowered) if "into" in lowered or "copy" in lowered else ()
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
@@ -108,6 +112,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
     spans = [
         *block_spans(text, lowered),
         *assignment_spans(text, lowered),
+        *disguised_spans(text, lambda plain: assignment_spans(plain, _lowered(plain))),
         *url_spans(text),
         *token_spans(text),
         *command_spans(text, lowered),
@@ -115,7 +120,8 @@ def _spans(text: str) -> list[tuple[int, int]]:
         *prompt_spans(text, lowered),
         *random_spans(text),
         *sentence_spans(text, lowered),
-        *input_spans(text),
+        *_alone_or_not(text, lowered),
+        *argument_spans(text, lowered),
     ]
     if "\n" in text:
         spans += [*wrapped_spans(text, _spans), *code_spans(text, lowered), *column_spans(text, lowered), *hung_spans(text)]

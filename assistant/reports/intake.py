@@ -338,7 +338,8 @@ def _drop_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
     flaw_bit = 1 << list(FLAWS).index("requeued")
     connection.execute(
         f"UPDATE jobs SET flaws = flaws + {flaw_bit} WHERE row IN (SELECT row FROM (SELECT row, end_s, lead(start_s) OVER "
-        f'(PARTITION BY id, "user" ORDER BY end_s, row) AS next_s FROM repeated WHERE copy = 1) WHERE next_s - end_s < {REUSED_S!r})'
+        '(PARTITION BY id, "user" ORDER BY end_s, row) AS next_s '
+        f"FROM repeated WHERE copy = 1) WHERE next_s - end_s < {REUSED_S!r})"
     )
 
 

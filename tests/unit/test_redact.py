@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.content.reading import build, read_toml
-from assistant.redact import redact, redact_value
+from assistant.redact import redact, redact_lines, redact_value
+from tests.secret_shapes import SYNTAXES, left_of, plain, shapes
 
 CASES = Path(__file__).parent.parent / "cases" / "redact"
 
@@ -63,3 +64,26 @@ def test_values_under_names_of_secrets_are_masked_whole() -> None:
         "api_key": "",
         "key": "plain",
     }
+
+
+@pytest.mark.parametrize("group", SYNTAXES)
+def test_no_syntax_of_a_value_leaves_a_piece_of_it(group: str) -> None:
+    for seed in range(2):
+        for shape in shapes(group, seed):
+            text = plain(shape)
+            clean = redact(text)
+            assert left_of(shape, clean) == [], clean
+            assert left_of(shape, "\n".join(redact_lines(text.split("\n")))) == [], shape
+            assert redact(clean) == clean
+            assert clean.count("\n") == text.count("\n")
+
+
+def test_the_same_syntaxes_without_a_secret_stay() -> None:
+    lines = shapes("dull")
+    assert [line for line in lines if redact(line) != line] == []
+    assert redact_lines(lines) == lines
+
+
+def test_a_hyperlink_loses_its_secret_and_keeps_the_rest() -> None:
+    link = "\x1b]8;;https://etl:Zx81kQpVb2sY@h1/ckpt\x07open\x1b]8;;\x07 at step 12"
+    assert redact(link) == "\x1b]8;;https://[redacted]@h1/ckpt\x07open\x1b]8;;\x07 at step 12"
