@@ -88,6 +88,36 @@ def test_without_such_a_variable_a_new_job_would_begin_in_another_folder_and_is_
     assert "a new job would look elsewhere and start at 0" in plan.refusal
 
 
+HEREDOC = """#!/bin/bash
+mkdir -p states
+cat > .sim_$SLURM_JOB_ID.py <<'PY'
+import glob, os
+first = max(glob.glob("states/*.sim"), key=os.path.getmtime, default=None)
+for step in range(100):
+    with open(f"states/step_{step:04d}.sim", "wb") as file:
+        file.write(bytes(100))
+PY
+srun python3 .sim_$SLURM_JOB_ID.py
+"""
+
+
+def test_a_program_that_each_start_writes_under_its_id_moves_no_folder_without_it(tmp_path: Path) -> None:
+    folder = tmp_path / "cavity"
+    (folder / "states").mkdir(parents=True)
+    for step in (10, 20, 30):
+        save = folder / "states" / f"step_{step:04d}.sim"
+        save.write_bytes(bytes(100))
+        os.utime(save, (ENDED.timestamp() - 100 + step,) * 2)
+    body = HEREDOC.split("<<'PY'\n")[1].split("PY\n")[0]
+    (folder / ".sim_7.py").write_text(body)
+    spec = JobSpec("sim", HEREDOC, work_dir=folder, user="")
+    job = Job("7", "sim", "", JobState.TIMEOUT, "", ("n1",), None, folder, BEGAN, BEGAN, ENDED, 1, None, spec=spec)
+    search = search_checkpoints(job, {}, ["state -> states/step_0030.sim (step 30)"], now=ENDED)
+    assert search.place is not None
+    assert search.place.folder == folder / "states"
+    assert folder_moves(job, search) == ""
+
+
 def test_where_the_submission_names_the_run_another_job_goes_on_with_it(tmp_path: Path) -> None:
     job, search, way = looked_at(tmp_path, SCRIPT, RUN="run_7")
     assert not folder_moves(job, search)

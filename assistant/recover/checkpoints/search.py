@@ -474,11 +474,6 @@ def _without(
     return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
 
 
-def _names_job(folder: Path, job_id: str) -> bool:
-    """Tell whether a job's id is a number of its own in a path."""
-    return re.search(rf"(?<!\d){re.escape(job_id)}(?!\d)", str(folder)) is not None
-
-
 def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -> str:
     """Return why a new job would look in another folder, as each start names it anew, for people; empty if it would not.
 
@@ -494,14 +489,11 @@ def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -
     if job.spec is None or save_folder is None:
         return ""
     texts = [job.spec.script, *(source.text for program in search.programs for source in program.sources)]
-    folders = {folder.folder for folder in save_folders(search.programs)}
-    holds = [folder for folder in folders if folder in (save_folder, *save_folder.parents)]
+    holds = {folder.folder for folder in save_folders(search.programs)} & {save_folder, *save_folder.parents}
     if holds and not same_id and any(JOB_ID.search(text) for text in texts):
-        later_programs = programs_of(as_another_job(job))
-        later = {folder.folder for folder in save_folders(later_programs)}
-        # what each start writes anew under a name with its id is not there yet
-        is_read = all(program.sources for program in later_programs) or _names_job(save_folder, job.id)
-        if is_read and not any(folder in later for folder in holds):
+        later = programs_of(as_another_job(job))  # what it writes anew under its id is not there yet, and tells nothing
+        is_told = all(program.sources for program in later) or re.search(rf"\b{re.escape(job.id)}\b", str(save_folder))
+        if is_told and not {folder.folder for folder in save_folders(later)} & holds:
             return f"the path of {save_folder} holds the job's id"
     if save_folder in holds:
         return ""
