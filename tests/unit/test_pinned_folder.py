@@ -108,7 +108,7 @@ def test_a_program_that_each_start_writes_under_its_id_moves_no_folder_without_i
         save = folder / "states" / f"step_{step:04d}.sim"
         save.write_bytes(bytes(100))
         os.utime(save, (ENDED.timestamp() - 100 + step,) * 2)
-    body = HEREDOC.split("<<'PY'\n")[1].split("PY\n")[0]
+    body = HEREDOC.split("<<'PY'\n")[1].split("PY\n", maxsplit=1)[0]
     (folder / ".sim_7.py").write_text(body)
     spec = JobSpec("sim", HEREDOC, work_dir=folder, user="")
     job = Job("7", "sim", "", JobState.TIMEOUT, "", ("n1",), None, folder, BEGAN, BEGAN, ENDED, 1, None, spec=spec)
