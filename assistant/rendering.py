@@ -73,7 +73,8 @@ class RenderedChange:
             words, number, word = masked[position]
             words[number] = word
             line = _line(commands, note_text)
-        return line
+        # a secret in words of its own is hidden with what follows
+        return redact(line)
 
 
 _WORD = re.compile(r"(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|\"[^\"]*\"|\\.|[^\s'\"\\])+")

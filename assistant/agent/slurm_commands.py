@@ -6,9 +6,10 @@ import re
 import shlex
 
 _BEFORE = re.compile(r"^\s*(?:sudo\s+)?(?=(?:sinfo|scontrol)\b)", re.IGNORECASE)
-_SHELL = re.compile(r"[;|&<>`]|\$\(")
+_SHELL = re.compile(r"[;|&<>`\n]|\$\(")
 _LAYOUT_OPTION = re.compile(r"-[RNls]+|--list-reasons|--Node|--long|--summarize")
 """Options of sinfo that change how the state of all nodes is listed, and not of which nodes."""
+_NODES = re.compile(r"[\w.-]+(?:\[[\d,-]+\][\w.-]*)?(?:,[\w.-]+(?:\[[\d,-]+\][\w.-]*)?)*")
 _ORDERS = {"drain": "cordon", "drng": "cordon", "resume": "uncordon", "undrain": "uncordon"}
 
 
@@ -48,7 +49,7 @@ def _of_update(arguments: list[str]) -> str:
     if (
         len(settings) != len(arguments)
         or set(settings) - {"nodename", "state", "reason"}
-        or not settings.get("nodename")
+        or not _NODES.fullmatch(settings.get("nodename", ""))
         or not order
     ):
         return ""

@@ -10,6 +10,8 @@ from assistant.cli.context import Json, Limit, app, examples, invocation_of
 from assistant.cli.output import Exit, local, print_json, print_line, print_record, print_table, user
 from assistant.errors import Unavailable, UsageError
 
+MOST_SHOWN, MOST_ACCEPTED = 100, 10_000
+
 audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
 
 
@@ -145,19 +147,23 @@ def accept_audit(
 ) -> None:
     """Let the store count as it stands, after something was written past Nightshift.
 
-    Until then no change is made. What was not as Nightshift wrote it is printed and kept in the audit; what was allowed before
-    counts as the store has it now. Look at the cluster first: what was changed after a copy was made is not in that copy.
+    Until then no change is made. What was not as Nightshift wrote it is printed and kept in the audit; what was allowed and has
+    not run must be asked for again. Look at the cluster first: what was changed after a copy was made is not in that copy.
     """
     store = invocation_of(context).store
     if not why.strip():
         raise UsageError("--why is empty; wanted what you found in the store and on the cluster: it is kept in the audit")
-    broken = store.broken_rows(most=100)
+    broken = store.broken_rows(most=MOST_ACCEPTED)
     if not broken:
         print_json({"accepted": 0}) if as_json else print_line("the audit holds: there is nothing to accept")
         return
     if not as_json:
-        for finding in broken:
+        for finding in broken[:MOST_SHOWN]:
             print_line(f"row {finding.id}: {finding.why}")
+        if len(broken) > MOST_SHOWN:
+            print_line(f"and {len(broken) - MOST_SHOWN} more: nightshift audit accept --json --why ... --yes prints all")
+        if any("audit" in finding.why or "row" in finding.why[:4] for finding in broken):
+            print_line("Behind a broken row of the audit nothing can be compared: more may have been changed than is named.")
     if not yes:
         if as_json:
             raise UsageError(

@@ -333,13 +333,11 @@ class Gate(CallRunner):
                 return resolved
         approval = self._store.approval_of(call.id)
         if approval is not None and approval.verdict is Verdict.DENY:
-            raise Denied(
-                f"{call.preview or call.tool}: {approval.by} said no" + (f": {approval.answer_why}" if approval.answer_why else "")
-            )
+            why = f": {approval.answer_why}" if approval.answer_why else ""
+            raise Denied(f"{call.preview or call.tool}: {approval.by} said no{why}")
         if approval is not None and approval.pending(self._now()):
-            raise Parked(
-                f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}", approval.id
-            )
+            waits = f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}"
+            raise Parked(waits, approval.id)
         if tool.risk > Risk.READ:
             problem = self._store.call_broken(call.id, approval.id if approval is not None else None)
             if problem is not None:
@@ -461,9 +459,11 @@ class Gate(CallRunner):
 
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
+        problem = self._store.changes_broken()
         with self._store.transaction():
+            problem = self._store.changes_broken() if self._store.written_since_check() else problem
             request = request_of(tool, call.by, reach, approved_by, self._cause_of(tool, call.incident))
-            decision = self._decide(request, reach, call.id, store_problem=self._store.changes_broken())
+            decision = self._decide(request, reach, call.id, store_problem=problem)
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
             if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:
                 status[Verdict.DENY] = CallStatus.PENDING

@@ -142,14 +142,14 @@ def _join_broken(connection: duckdb.DuckDBPyConnection, columns: list[str], dial
     ).fetchnumpy()
     lines = [OddLine(*line) for line in zip(*(fetched[name].tolist() for name in OddLine._fields), strict=True)]
     records = split_records(lines, len(columns) - 1, _reach(columns))
-    for whole in (True, False):
-        spans = [record for record in records if record.whole == whole]
+    for is_complete in (True, False):
+        spans = [record for record in records if record.is_complete == is_complete]
         if spans:
             connection.execute(
                 "CREATE OR REPLACE TEMP TABLE spans AS SELECT unnest(?) AS first, unnest(?) AS last",
                 [[record.first for record in spans], [record.last for record in spans]],
             )
-            (_join if whole else _leave_out)(connection, columns, dialect, between)
+            (_join if is_complete else _leave_out)(connection, columns, dialect, between)
 
 
 def _leave_out(connection: duckdb.DuckDBPyConnection, columns: list[str], dialect: Dialect, between: str) -> None:
@@ -182,7 +182,7 @@ class SplitRecord(NamedTuple):
 
     first: int
     last: int
-    whole: bool
+    is_complete: bool
     """Whether it is sure that these lines are its parts; else all of them are left out."""
 
 
@@ -214,7 +214,7 @@ def split_records(lines: Sequence[OddLine], marks: int, reach: int) -> list[Spli
             continue
         if records and line.row - records[-1].first <= reach:
             # a line too many for the record before: which of them are its parts, nobody can tell
-            records[-1] = SplitRecord(records[-1].first, line.row, whole=False)
+            records[-1] = SplitRecord(records[-1].first, line.row, is_complete=False)
         place += 1
     return records
 
@@ -227,11 +227,11 @@ def _record_from(lines: Sequence[OddLine], place: int, marks: int, reach: int) -
         if lines[after].row != first + after - place or count > lacking:
             break
         if count == lacking:
-            return SplitRecord(first, lines[after].row, whole=True), after + 1
+            return SplitRecord(first, lines[after].row, is_complete=True), after + 1
     after = place + 1
     while after < len(lines) and lines[after].row - first <= reach:
         line = lines[after]
         after += 1
         if line.marks == lacking or (line.marks > lacking and not line.begins):
-            return SplitRecord(first, line.row, whole=False), after
-    return SplitRecord(first, first + reach, whole=False), after
+            return SplitRecord(first, line.row, is_complete=False), after
+    return SplitRecord(first, first + reach, is_complete=False), after

@@ -6,6 +6,7 @@ itself, the digests of the rows that the transaction wrote (`seals`), and a mac 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from assistant.store.chain import (
     outcome_broken,
 )
 from assistant.store.connection import Database
+from assistant.store.migrations import pending
 from assistant.store.rows import clean, packed, time_text, unpacked
+from assistant.store.schema import foreign_part
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
@@ -48,6 +51,12 @@ from assistant.store.seals import (
 )
 
 __all__ = ["FIRST", "SEAL", "SIGNED", "AuditHead", "AuditRow", "AuditRows", "BrokenRow", "broken_rows", "row_of"]
+
+
+logger = logging.getLogger(__name__)
+
+MOST_ACCEPTED = 10_000
+"""Findings that a person accepts at once; of more the first are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,6 @@ class AuditRows(Database):
     """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
-    _chain_check: ChainCheck | None = None
 
     def record(
         self,
@@ -127,7 +135,7 @@ class AuditRows(Database):
             why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
             self._append(connection, self._entry("audit.key", why=why), "")
             return self._append(connection, row, seals)
-        if row["what"] in MARKED:
+        if getattr(self._local, "mark_due", "") not in MARKED or row["what"] == ACCEPTED:
             self._local.mark_due = row["what"]
         digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
         values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
@@ -165,6 +173,12 @@ class AuditRows(Database):
         schema: int = connection.execute("PRAGMA main.schema_version").fetchone()[0]
         mark = (id(connection), schema)
         if getattr(self._local, "sealed_mark", None) != mark:
+            foreign = "" if pending(connection) else foreign_part(connection)
+            if foreign:
+                raise StoreError(
+                    f"{self.path}: {foreign}: it would act in what Nightshift writes, and nothing was written. "
+                    "Take it out, look at `nightshift audit verify`, then: nightshift audit accept"
+                )
             self._local.sealed = sealed_tables(connection)
             install_triggers(connection, self._local.sealed.values())
             self._local.sealed_mark = mark
@@ -179,9 +193,14 @@ class AuditRows(Database):
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         due = self._local.mark_due
         # a mark that does not hold tells of an older copy, and stays until a person accepts it
-        if due == ACCEPTED or (due and broken_mark(connection, self.path) is None):
-            row = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
-            write_mark(self.path, row["id"], row["hash"])
+        if not due or (due != ACCEPTED and broken_mark(connection, self.path) is not None):
+            return
+        row = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+        try:
+            write_mark(self.path, row["id"], row["hash"], durable=due in MARKED)
+        except StoreError as error:
+            # what was written is written: the mark before holds as well, and notices older copies only
+            logger.error("%s", error)
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         sealed = self._local.sealed = sealed_tables(connection)
@@ -270,6 +289,8 @@ class AuditRows(Database):
         Raises:
             StoreError: The mark cannot be read.
         """
+        if self._connection().in_transaction:
+            return None  # a mark may be newer than this snapshot; each change looks at it by itself
         with self.snapshot() as connection:
             return broken_mark(connection, self.path)
 
@@ -279,19 +300,32 @@ class AuditRows(Database):
         Raises:
             StoreError: The mark or the store's key cannot be read.
         """
-        self._chain_check = self._chain_check or ChainCheck()
+        check = self._local.chain_check = getattr(self._local, "chain_check", None) or ChainCheck()
+        inside = self._connection().in_transaction
         with self.snapshot() as connection:
+            # before the first read of the snapshot, so that no other process moves the mark past it
+            mark_problem = None if inside else broken_mark(connection, self.path)
+            self._local.checked_version = connection.execute("PRAGMA data_version").fetchone()[0]
             key = read_key(key_path(self.path))
-            return broken_mark(connection, self.path) or self._chain_check.problem(connection, key)
+            foreign = foreign_part(connection)
+            # rows of a transaction that goes on may yet be taken back: what is read of them is not kept
+            return mark_problem or foreign or (check.copy() if inside else check).problem(connection, key)
+
+    def written_since_check(self) -> bool:
+        """Return whether another connection has written since this thread's last `changes_broken`; for use in a transaction."""
+        version = self._connection().execute("PRAGMA data_version").fetchone()[0]
+        return bool(version != getattr(self._local, "checked_version", None))
 
     def accept(self, *, why: str, by: str) -> list[BrokenRow]:
         """Let the store count as it stands: seal all of its rows anew, move its mark, and return what was broken until now.
+
+        What was allowed and has not run must be asked for again.
 
         Args:
             why: What a person found when looking at the store and the cluster.
             by: Who accepts it.
         """
-        broken = self.broken_rows(most=100)
+        broken = self.broken_rows(most=MOST_ACCEPTED)
         with self.transaction() as connection:
             # rows that were cut off are missed no longer: the entry tells of them
             connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(id) FROM audit) WHERE name = 'audit'")

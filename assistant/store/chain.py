@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -45,14 +44,15 @@ SEAL = "seal"
 """`what` of an audit row that only carries seals."""
 ACCEPTED = "audit.accepted"
 """`what` of an audit row that seals the store as it stands, since a person has looked at what was not as Nightshift wrote it."""
-MARKED = frozenset({"call.intent", "approval.answered", ACCEPTED})
-"""`what` of the audit rows with which the mark of the store moves: nothing that ran or was answered comes after it."""
+MARKED = frozenset({"call.intent", "outcome", "approval.answered", ACCEPTED})
+"""`what` of the audit rows for which the mark of the store reaches the disk before anything else happens."""
 DECIDING = (
     "approvals",
     "attempts",
     "calls",
     "decisions",
     "diagnoses",
+    "events",
     "incidents",
     "leaders",
     "outcomes",
@@ -239,6 +239,9 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
         approval: The approval that is to count; None for a call that a person allowed on the spot.
     """
     first = connection.execute("SELECT min(id) FROM audit WHERE call = ?", [call]).fetchone()[0]
+    accepted, _ = _begin(connection, key)
+    if first is not None and first < accepted:
+        return f"it was asked for before a person accepted the store as it stood (row {accepted}): ask for it again"
     if first is None or key is None:
         return "the audit has no row about it" if key is not None else "the store's key is gone, so that nothing vouches for it"
     sealed: _Sealed = {}
@@ -285,12 +288,17 @@ def outcome_broken(connection: sqlite3.Connection, key: StoreKey | None, call: i
 
 
 class ChainCheck:
-    """Checks of the rows from which changes follow; what a check has read of the audit, the next one need not read again."""
+    """Checks of the rows from which changes follow, by one thread; what one has read of the audit, the next need not read again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._begin, self._head = -1, AuditHead(-1, FIRST)
         self._sealed: _Sealed = {}
+
+    def copy(self) -> ChainCheck:
+        """Return a check that has read as much, and keeps what it reads to itself."""
+        other = ChainCheck()
+        other._begin, other._head, other._sealed = self._begin, self._head, {name: {**rows} for name, rows in self._sealed.items()}
+        return other
 
     def problem(self, connection: sqlite3.Connection, key: StoreKey | None) -> str | None:
         """Return what is not as Nightshift wrote it, in the audit or in a row of `DECIDING`; None when all is.
@@ -299,11 +307,10 @@ class ChainCheck:
             connection: In a transaction or a snapshot. What this transaction has written itself is left out.
             key: The store's key; None leaves the macs unchecked.
         """
-        with self._lock:
-            try:
-                return self._audit_problem(connection, key) or next(self._table_problems(connection), None)
-            except (sqlite3.Error, ValueError, TypeError, AttributeError, IndexError) as error:
-                return f"the store cannot be read as it was written: {error}"
+        try:
+            return self._audit_problem(connection, key) or next(self._table_problems(connection), None)
+        except (sqlite3.Error, ValueError, TypeError, AttributeError, IndexError) as error:
+            return f"the store cannot be read as it was written: {error}"
 
     def _audit_problem(self, connection: sqlite3.Connection, key: StoreKey | None) -> str | None:
         begin, previous = _begin(connection, key)

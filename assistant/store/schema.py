@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import cache
 
 from assistant.store import migrations
 from assistant.store.connection import APPLICATION_ID
 
-__all__ = ["broken_schema"]
+__all__ = ["broken_schema", "foreign_part"]
 
 _HEADER = {"application_id": APPLICATION_ID, "user_version": 0}
 """Numbers in the file's header that are free for programs, and what stands there; Nightshift has its own list of migrations."""
@@ -48,6 +49,20 @@ def broken_schema(connection: sqlite3.Connection) -> Iterator[str]:
     yield from _differences(_schema_of_this_version(), _schema(connection))
 
 
+def foreign_part(connection: sqlite3.Connection) -> str:
+    """Return a trigger, view or table that is not this version's and would act in Nightshift's own writes; empty for none.
+
+    Tables and indexes that were added act in nothing; `broken_schema` names them as well.
+    """
+    expected, actual = _schema_of_this_version(), _schema(connection)
+    for kind, name in sorted(actual):
+        if (kind, name) not in expected and kind in ("trigger", "view"):
+            return f"{kind} {name} was added past Nightshift"
+        if kind == "table" and expected.get((kind, name), actual[kind, name]) != actual[kind, name]:
+            return f"table {name} was changed past Nightshift"
+    return ""
+
+
 def _differences(expected: dict[tuple[str, str], str], actual: dict[tuple[str, str], str]) -> Iterator[str]:
     for name in sorted(expected.keys() | actual.keys()):
         if name not in actual:
@@ -59,6 +74,7 @@ def _differences(expected: dict[tuple[str, str], str], actual: dict[tuple[str, s
             yield f"{name[0]} {name[1]} was changed: {actual[name][:200]}"
 
 
+@cache
 def _schema_of_this_version() -> dict[tuple[str, str], str]:
     scratch = sqlite3.connect(":memory:", isolation_level=None)
     try:

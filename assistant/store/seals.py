@@ -109,17 +109,18 @@ def make_key(path: Path, since: int) -> StoreKey:
 
 
 def _write_key(path: Path, key: StoreKey) -> None:
-    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since}), "the store's key")
+    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since}), "the store's key", durable=True)
 
 
-def _write(path: Path, text: str, name: str) -> None:
+def _write(path: Path, text: str, name: str, *, durable: bool) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         descriptor = open_private(new, os.O_WRONLY | os.O_TRUNC)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(text)
             file.flush()
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         new.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: wanted to write {name}, found: {error.strerror}") from error
@@ -138,8 +139,9 @@ def read_mark(store: Path) -> tuple[int, str] | None:
     """
     path = mark_path(store)
     try:
-        row, hash_text = path.read_text(encoding="ascii").split(":")
-        return int(row), hash_text.strip()
+        text = path.read_text(encoding="ascii")
+        row, hash_text = text.split(":") if text else ("0", "")  # empty after a loss of power: as none
+        return (int(row), hash_text.strip()) if text else None
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -147,9 +149,7 @@ def read_mark(store: Path) -> tuple[int, str] | None:
             f"{path}: wanted the mark of the store, found: {error.strerror}; run as the user who owns the store"
         ) from error
     except ValueError as error:
-        raise StoreError(
-            f"{path}: wanted the mark of the store, ROW:HASH, found something else; bring it back from a backup"
-        ) from error
+        raise StoreError(f"{path}: wanted the mark of the store, ROW:HASH, found something else") from error
 
 
 def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
@@ -158,7 +158,11 @@ def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
     Raises:
         StoreError: The mark cannot be read.
     """
-    if (mark := read_mark(store)) is None:
+    try:
+        mark = read_mark(store)
+    except StoreError as error:
+        return f"{error}; look at the cluster, then: nightshift audit accept"
+    if mark is None:
         return None
     row, path = connection.execute("SELECT id, hash FROM audit WHERE id = ?", mark[:1]).fetchone(), mark_path(store)
     if row is not None and tuple(row) == mark:
@@ -169,13 +173,19 @@ def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
     )
 
 
-def write_mark(store: Path, row: int, hash_text: str) -> None:
+def write_mark(store: Path, row: int, hash_text: str, *, durable: bool) -> None:
     """Replace the mark of a store, after the transaction that it names is on the disk.
+
+    Args:
+        store: The store's file.
+        row: The newest row of its audit.
+        hash_text: That row's hash.
+        durable: Whether it must be on the disk before anything else happens.
 
     Raises:
         StoreError: It cannot be written.
     """
-    _write(mark_path(store), f"{row}:{hash_text}\n", "the mark of the store")
+    _write(mark_path(store), f"{row}:{hash_text}\n", "the mark of the store", durable=durable)
 
 
 UNSEALED_TABLES = frozenset({"audit", "watches", "counts", "cursors", "tellings", "readings", "_sqlite_migrations"})
@@ -286,6 +296,9 @@ def _keys_sql(table: SealedTable) -> str:
 def touched_before(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """Return by table and key what the rows that this transaction has touched held before; empty for one that was not there."""
     before: dict[str, dict[str, str]] = {}
+    # a connection that has not written yet has no list
+    if connection.execute("SELECT 1 FROM temp.sqlite_master WHERE name = ?", [_TOUCHED]).fetchone() is None:
+        return before
     for name, key, content in connection.execute(f"SELECT name, key, before FROM temp.{_TOUCHED} ORDER BY rowid"):
         before.setdefault(name, {}).setdefault(key, content)
     return before

@@ -114,7 +114,7 @@ def test_the_document_names_what_the_program_leaves_out() -> None:
     # these two have checks of their own, the chain and the list of steps
     whole = UNSEALED_TABLES - {"audit", "_sqlite_migrations"}
     assert exceptions() == columns | whole | {"_sqlite_migrations.applied_at"}
-    assert {table: sql.replace("'", "") for table, sql in UNSEALED_ROWS.items()} == {"properties": "name LIKE sight:%"}
+    assert {table: sql.replace("'", "") for table, sql in UNSEALED_ROWS.items()} == {"properties": "name GLOB sight:*"}
     assert "rows of `properties` whose name begins with `sight:`" in " ".join(DOCUMENT.read_text(encoding="utf-8").split())
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,7 +59,7 @@ def put_back_file_and_grow(path: Path, older: Path, call: int) -> None:
     with pytest.raises(Denied, match="older copy"):
         world.gate(PROPOSE).call("cordon_node", {"node": "n4", "reason": "ecc"}, why="another", by="playbook:ecc")
     while world.store.head().row <= mark[0]:
-        world.store.set_flag("unrelated", world.store.head().row % 2 == 0, why="goes on", by="watch")
+        world.store.set_flag(f"unrelated {world.store.head().row}", True, why="goes on", by="watch")
     world.store.close()
 
 
@@ -196,27 +198,137 @@ def test_no_new_change_is_made_on_an_older_copy_until_a_person_says_that_it_was_
     world.store.close()
 
 
-def test_the_mark_is_private_and_names_the_newest_intent_or_answer(tmp_path: Path) -> None:
+def test_the_mark_is_private_and_names_the_newest_row(tmp_path: Path) -> None:
     path = tmp_path / "nightshift.db"
     world = world_on(path)
-    assert read_mark(path) is None
     parked(world)
-    mark = read_mark(path)
-    assert mark == tuple(world.store.head())
+    assert read_mark(path) == tuple(world.store.head())
     assert stat.S_IMODE(mark_path(path).stat().st_mode) == 0o600
     world.store.set_flag("unrelated", True, why="no change of a cluster", by="watch")
-    assert read_mark(path) == mark
+    assert read_mark(path) == tuple(world.store.head())
     world.store.close()
 
 
-def test_a_change_is_not_made_where_the_mark_cannot_be_read_or_is_none(tmp_path: Path) -> None:
+def test_a_change_is_not_made_where_the_mark_is_none_until_a_person_accepts(tmp_path: Path) -> None:
     path = tmp_path / "nightshift.db"
     world = world_on(path)
     call = parked(world)
     mark_path(path).write_text("no mark")
-    with pytest.raises(StoreError, match="ROW:HASH"):
+    with pytest.raises(Denied, match="ROW:HASH"):
         world.gate(PROPOSE).go_on(call)
     assert world.reason("n2") == ""
+    world.store.accept(why="looked at it", by="cli:alice")
+    with pytest.raises(Denied, match="ask for it again"):
+        world.gate(PROPOSE).go_on(call)
+    assert world.gate().call("cordon_node", {"node": "n3", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
+    world.store.close()
+
+
+def test_an_empty_mark_counts_as_none_as_after_a_loss_of_power(tmp_path: Path) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+    call = parked(world)
+    mark_path(path).write_text("")
+    assert world.gate(PROPOSE).go_on(call).ok
+    world.store.close()
+
+
+def test_a_mark_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("wanted to write the mark of the store, found: No space left on device")
+
+    monkeypatch.setattr("assistant.store.audit.write_mark", full)
+    call = parked(world)
+    assert world.gate(PROPOSE).go_on(call).ok
+    world.store.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON audit BEGIN UPDATE approvals SET verdict = 'allow', by = 'cli:alice'; END",
+        "CREATE TRIGGER t AFTER INSERT ON cursors BEGIN DELETE FROM outcomes; END",
+        "PRAGMA writable_schema = ON; "
+        "UPDATE sqlite_master SET sql = replace(sql, 'verdict TEXT', 'verdict TEXT DEFAULT 1') WHERE name = 'approvals'; "
+        "PRAGMA writable_schema = RESET",
+    ],
+)
+def test_nightshift_writes_nothing_through_a_schema_of_others(tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+    with pytest.raises(Parked):
+        world.gate(PROPOSE).call("cordon_node", {"node": "n2", "reason": "ecc"}, why="it broke", by="playbook:ecc")
+    before = world.store.head()
+    written = sqlite3.connect(path)
+    written.executescript(sql)
+    written.close()
+    if "TRIGGER" in sql:  # a connection that is open goes on with the table as it has read it
+        with pytest.raises(StoreError, match="past Nightshift"):
+            world.store.set_flag("unrelated", True, why="something else goes on", by="watch")
+    world.store.close()
+    world = world_on(path)
+    with pytest.raises(StoreError, match="past Nightshift"):
+        world.store.set_flag("unrelated", True, why="something else goes on", by="watch")
+    assert world.store.head() == before
+    world.store.close()
+
+
+def test_outcomes_and_a_breaker_that_are_cut_off_are_missed(tmp_path: Path) -> None:
+    path = tmp_path / "nightshift.db"
+    world = world_on(path)
+    assert world.gate().call("cordon_node", {"node": "n1", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
+    last = world.store.head().row
+    open_breaker(world.store, why="a person saw something", by="cli:alice")
+    world.store.close()
+    written = sqlite3.connect(path)
+    for guard in GUARDS:
+        written.execute(f"DROP TRIGGER {guard}")
+    written.execute("DELETE FROM audit WHERE id > ?", [last])
+    written.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'audit'", [last])
+    written.execute("DELETE FROM properties WHERE name = 'breaker'")
+    written.commit()
+    written.close()
+    world = world_on(path)
+    with pytest.raises(Denied, match="older copy"):
+        world.gate().call("cordon_node", {"node": "n3", "reason": "ecc"}, why="it broke", by="playbook:ecc")
+    world.store.close()
+
+
+def test_threads_on_one_store_raise_no_false_alarm(tmp_path: Path) -> None:
+    world = world_on(tmp_path / "nightshift.db")
+    problems: list[str] = []
+
+    def look() -> None:
+        for _ in range(150):
+            problems.extend(filter(None, [world.store.changes_broken()]))
+        world.store.close()
+
+    def write() -> None:
+        for number in range(60):
+            world.store.set_flag("unrelated", number % 2 == 0, why="goes on", by="watch")
+        world.store.close()
+
+    threads = [threading.Thread(target=work) for work in (look, look, write, write)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    world.store.close()
+
+
+def test_what_a_transaction_takes_back_is_not_missed(tmp_path: Path) -> None:
+    world = world_on(tmp_path / "nightshift.db")
+    with suppress(RuntimeError), world.store.transaction():
+        world.store.set_flag("unrelated", True, why="goes on", by="watch")
+        assert world.store.changes_broken() is None
+        raise RuntimeError
+    world.store.set_flag("other", True, why="goes on", by="watch")
+    assert world.store.changes_broken() is None
+    assert world.gate().call("cordon_node", {"node": "n1", "reason": "ecc"}, why="it broke", by="playbook:ecc").ok
     world.store.close()
 
 

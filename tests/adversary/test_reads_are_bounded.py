@@ -25,6 +25,7 @@ OPERATOR = "named by the operator at the command line"
 MODEL = "models, chosen by the administrator, and the processes that run them for us"
 PROGRAM = "what programs that we started ourselves print"
 ALLOWED = {
+    "accounts.py": "the kernel's word on who logged in",
     "agent/": SHIPPED,
     "config/loading.py": SHIPPED,
     "content/": SHIPPED,

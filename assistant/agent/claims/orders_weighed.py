@@ -36,7 +36,10 @@ _BESIDE_ORDER = re.compile(
     r"|请|帮我|给我|把|的|一下|吧|现在|麻烦|可以|吗"
 )
 """What an order in everyday words may say besides verb, job and owner; `clear the log of 4830` says more, and cancels nothing."""
-_REASON = re.compile(r"[,;:.!，。；]\s|\b(?:because|since|weil|denn)\b|因为")
+_REASON = re.compile(
+    r"[,;.!，。；]\s*(?:(?:it|he|she|they|that|this|thanks?|please|es|er|sie|das|bitte|danke)\b|它|他|她|谢)|\b(?:because|weil)\b|因为"
+)
+_VERB_OF_CANCEL = re.compile(r"\b(?:cancel|kill|nuke|stop|abort|axe|terminate|end|scrap|quit|beende|stoppe?)\b|取消|停掉|终止|杀掉")
 _CANCELS = re.compile(
     r"^\W*(?:(?:please|pls|ok|and|now|just|can you|could you|bitte|kannst du|und)\s+)*(?:cancel|kill|nuke|stop|abort|axe"
     r"|terminate|end|scrap|quit|beende|stoppe?)"
@@ -130,12 +133,7 @@ def everyday_order(sentence: str, inventory: NameInventory) -> tuple[str, str]:
         inventory: What exists.
     """
     mention = mentioned(sentence, inventory)
-    if (
-        mention is None
-        or not (_orders_all_of(mention.text) or _CANCELS.match(mention.text))
-        or _TELLS.search(mention.text)
-        or _HOLD.search(mention.text)
-    ):
+    if mention is None or not _orders_all_of(mention.text) or _TELLS.search(mention.text) or _HOLD.search(mention.text):
         return "", ""
     users, jobs = mention.of_kind(USER), mention.jobs
     if len(mention.names) != 1 or not (jobs or (len(users) == 1 and _JOB_WORD.search(mention.text))):
@@ -156,6 +154,8 @@ def everyday_order(sentence: str, inventory: NameInventory) -> tuple[str, str]:
 def _orders_all_of(text: str) -> bool:
     """Return whether a sentence is an everyday order about a job and about nothing of it, such as its log or its checkpoints."""
     order = _REASON.split(text, maxsplit=1)[0]
-    if not _EVERYDAY.search(order) or "{" not in order:
+    if "{" not in order or text.startswith(">") or not (_EVERYDAY.search(order) or _CANCELS.match(order)):
         return False
-    return not re.search(r"\w", _BESIDE_ORDER.sub(" ", _JOB_WORD.sub(" ", _EVERYDAY.sub(" ", order))))
+    for part in (_VERB_OF_CANCEL, _EVERYDAY, _JOB_WORD, _BESIDE_ORDER):
+        order = part.sub(" ", order)
+    return not re.search(r"\w", order)
