@@ -38,7 +38,6 @@ from assistant.recover.resume.variable import OPEN
 from assistant.recover.saved_progress import logged_saves, points_by_epoch
 from assistant.recover.source.reruns import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.start_costs import (
-    ALL_AGAIN,
     ONE_PIECE_LOST,
     cost_of_beginning,
     loss_words,
@@ -163,7 +162,7 @@ def choose_checkpoint(
         points = log_points(job_record) if fresh else []
         hours = gpu_hours(job_record, context.clock.now())
         cost = cost_of_beginning(job_record, _reached(points), hours, search.programs) if fresh else ""
-        of_pieces = ALL_AGAIN if search.begins_anew else ONE_PIECE_LOST
+        of_pieces = ONE_PIECE_LOST
         cost = NOTHING_LOST if search.stateless else of_pieces if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, job_record) or words

@@ -42,7 +42,7 @@ from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import RESTARTS, restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
 from assistant.recover.loaded import LoadedCheckpoint, loaded_checkpoint
-from assistant.recover.start_costs import ALL_AGAIN, ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
+from assistant.recover.start_costs import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
 from assistant.redact import head_of, tail_of
 from assistant.schedulers.slurm_jobs import killer_in
 from assistant.store import Store
@@ -285,7 +285,7 @@ def with_no_checkpoint(diagnosis: Diagnosis, job: Job | None, folders: Mapping[s
     if search.stateless:
         return without_checkpoint(diagnosis, "It keeps no state: a restart loses only what it was at.")
     if search.pieces:
-        words = f"It needs no checkpoint ({search.pieces}). {ALL_AGAIN if search.begins_anew else ONE_PIECE_LOST}"
+        words = f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}"
         without_save = without_checkpoint(diagnosis, words)
         return replace(without_save, advice=without_save.advice.replace("Restart from the start", "Restart", 1))
     cost = cost_of_beginning(job, diagnosis.step, gpu_hours(job, now), search.programs, diagnosis.action)

@@ -83,7 +83,6 @@ INTERVALS = (
 )
 """Options that say after how many steps a program saves."""
 ONE_PIECE_LOST = "A restart does only what is missing, and loses the piece that it was at."
-ALL_AGAIN = "A restart makes all of its work again."
 """Of a job that is proven to pass over finished pieces."""
 _HOW_TO_SAVE = {
     "megatron": "--save FOLDER --save-interval STEPS",

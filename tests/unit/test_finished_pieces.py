@@ -21,9 +21,6 @@ def cases(name: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in listed]
 
 
-WHOLE = [case for name in ("whole", "whole_unsafe", "whole_unsafe_second", "whole_unsafe_third") for case in cases(name)]
-
-
 def check(folder: Path, case: dict[str, Any], script: str) -> None:
     job = job_in(folder)
     assert job.spec is not None
@@ -41,7 +38,7 @@ def test_a_script_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path:
     check(tmp_path, case, case["script"].lstrip("\n"))
 
 
-@pytest.mark.parametrize("case", [*cases("python"), *cases("marks"), *WHOLE])
+@pytest.mark.parametrize("case", [*cases("python"), *cases("marks")])
 def test_a_program_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "cut.py", case["program"].lstrip("\n"))
     for name, text in case.get("beside", {}).items():

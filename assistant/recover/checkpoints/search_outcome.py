@@ -34,7 +34,7 @@ from assistant.recover.shell.words import joined_path
 from assistant.recover.source.continued_work import continued_work
 from assistant.recover.source.file_uses import file_uses
 from assistant.recover.source.finished_pieces import pieces_of_script
-from assistant.recover.source.plain_effects import repeated_change
+from assistant.recover.source.in_place import repeated_change
 from assistant.recover.source.script_appends import script_appends
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
@@ -71,8 +71,6 @@ class CheckpointSearch:
     """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
     pieces: str = ""
     """With NEVER_SAVED: the line by which its script is proven to pass over finished pieces, so that it does what is missing."""
-    begins_anew: bool = False
-    """With `pieces`: a program in one piece, which makes all of its work again."""
     foreign_folders: tuple[Path, ...] = ()
     """Folders that other runs wrote into while it ran."""
     unsorted: tuple[Place, Inventory] | None = None
@@ -112,27 +110,11 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
         return read(joined_path(work_dir, plain)) if work_dir and "$" not in plain else None
 
     work = pieces_of_script(job.spec.script, search.programs, read_sourced)
-    if work.marks and search.state is not SaveState.UNKNOWN:
-        return search  # what lies there looks like a checkpoint
-    if work.proven and not (mark := next((mark for mark in work.marks if _lies_there(job, mark)), "")):
-        how = f"it leaves a mark behind its work, which is not there ({work.guard_place})"
-        how = how if work.marks else f"it passes over the pieces that are finished ({work.guard_place})"
-        return replace(
-            search,
-            state=SaveState.NEVER_SAVED,
-            inventory=None,
-            place=None,
-            note=f"job {job.id} needs no checkpoint: {how}",
-            settle="",
-            pieces=work.guard_place,
-            begins_anew=bool(work.marks),
-        )
     if work.proven:
-        note = (
-            f"whether job {job.id} may run again as it is is not known: {mark} is there, where it ends at once ({work.guard_place})"
+        note = f"job {job.id} needs no checkpoint: it passes over the pieces that are finished ({work.guard_place})"
+        return replace(
+            search, state=SaveState.NEVER_SAVED, inventory=None, place=None, note=note, settle="", pieces=work.guard_place
         )
-        settle = f"if its work is not finished, remove {mark} and submit it again"
-        return replace(search, note=note, settle=settle)
     if not work.guard_place or search.state is not SaveState.UNKNOWN:
         return search
     pieces = f"it passes over what is there ({work.guard_place}), but {work.doubt}"
@@ -162,18 +144,6 @@ def changed_in_place(job: Job, search: CheckpointSearch) -> CheckpointSearch:
     note = f"whether job {job.id} may run again from its beginning is not known: {doubt}, and a rerun would do that a second time"
     settle = f"somebody who knows the program puts back what was there before, and submits it in {job.work_dir} as the first time"
     return replace(search, state=SaveState.UNKNOWN, note=note, settle=settle, stateless=False)
-
-
-def _lies_there(job: Job, path: str) -> bool:
-    """Tell whether a file is there, or cannot be looked for."""
-    with reading_as(job.account):
-        try:
-            status_of(Path(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except (OSError, InputError):
-            return True
-    return True
 
 
 STORE_SUFFIXES = ("", "-journal", "-wal", "-shm")

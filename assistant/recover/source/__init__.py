@@ -5,6 +5,6 @@
 `paths` which paths an expression may name. On these stand the answers: `load_calls` and `load_proof`
 what it loads, `file_uses` what it writes, `newest_choice` whether it takes the newest checkpoint, `start_files` what it reads and
 removes first, `temporary_folders` what it removes in the end, `continued_work` and `continued_lines` behind which results a start
-goes on, `reruns`, `script_appends`, `plain_effects`, `whole_programs`, `piece_programs` and `finished_pieces` whether it may run
+goes on, `reruns`, `script_appends`, `in_place`, `piece_programs` and `finished_pieces` whether it may run
 a second time.
 """

@@ -27,9 +27,7 @@ from assistant.recover.shell.tree import (
     script_tree,
 )
 from assistant.recover.source.piece_programs import TRAINS, pieces_of_program, repeat_doubt
-from assistant.recover.source.plain_effects import effect_doubt
 from assistant.recover.source.reruns import is_log
-from assistant.recover.source.whole_programs import whole_program
 
 __all__ = ["PieceWork", "pieces_of_script"]
 
@@ -74,8 +72,6 @@ class PieceWork(NamedTuple):
     """Where it passes over finished ones: `line 15 of its script`, `cut.py:9`; empty where it passes over none."""
     doubt: str = ""
     """What keeps it from being proven, with the line; empty where it is."""
-    marks: tuple[str, ...] = ()
-    """Files by which programs in one piece end at once, absolute: where one is there, a rerun does nothing."""
 
     @property
     def proven(self) -> bool:
@@ -109,19 +105,20 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
         return PieceWork(reader.guard_place or reader.guess(), str(error))
-    doubts = (effect_doubt(program, ()) for program in programs if program.name not in reader.marks.values())
-    doubt = (reader.changing or next(filter(None, doubts), "")) if reader.marks else ""
-    return PieceWork(reader.guard_place, doubt, tuple(reader.marks))
+    return PieceWork(reader.guard_place)
 
 
-def _of_program(program: JobProgram, printed: Sequence[str] = ()) -> PieceWork:
-    """Return what one program proves: of one in one piece more has to be proven than of one that passes over pieces."""
-    work, whole = pieces_of_program(program), whole_program(program, printed)
-    if whole.mark and work.guard_place in ("", whole.guard_place):
-        return PieceWork(whole.guard_place, "", (whole.mark,))
-    if whole.guard_place and work.guard_place == whole.guard_place:
-        return PieceWork(whole.guard_place, whole.doubt)
+def _of_program(program: JobProgram) -> PieceWork:
+    work = pieces_of_program(program)
     return PieceWork(work.guard_place, work.doubt or repeat_doubt(program))
+
+
+_READS = (SPEAKS | frozenset("cut grep head sort tail tr wc basename dirname realpath find squeue stat mktemp".split())) - {
+    "curl",
+    "wget",
+}
+_CHANGES = re.compile(r"[;|&<>]|\s-(?:delete|exec|ok|i)\b|\b(?:rm|mv|cp|tee|curl|wget|touch|sed|awk|python\d?(?:\.\d+)?)\b")
+"""Within a command substitution: more than one reading command."""
 
 
 class _Script:
@@ -132,7 +129,6 @@ class _Script:
         self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
         self.guard_place = ""
-        self.marks: dict[str, str] = {}
         self.changing = ""
         self.inside = self.steps = 0
         self._sources(statements, read)
@@ -225,14 +221,26 @@ class _Script:
         words = [word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])]
         for word in command.words:
             for inner in re.findall(r"(?:\$\(|`)\s*([\w./-]+)", word):
-                if inner not in SPEAKS | TRANSFORMS | {"basename", "dirname", "realpath", "find", "squeue", "stat", "mktemp"}:
+                if inner not in (SPEAKS | {"cut", "grep", "head", "sort", "tail", "tr", "wc"}) - {"curl", "wget"} | {
+                    "basename",
+                    "dirname",
+                    "realpath",
+                    "find",
+                    "squeue",
+                    "stat",
+                    "mktemp",
+                }:
                     raise _Doubt(f"line {command.line} of its script: what `{inner}` does there is not followed")
+            if ("$(" in word.replace("$((", "") or "`" in word) and _CHANGES.search(word):
+                raise _Doubt(f"line {command.line} of its script: what is done within `{word[:60]}` is not followed")
         words = launched_words(words)
         if not words:
             return
+        if any(word.startswith("--open-mode=a") for word in command.words):
+            raise _Doubt(
+                f"line {command.line} of its script appends to the output of its step, and a rerun would do so a second time"
+            )
         name = plain_word(words[0]).rpartition("/")[2]
-        if name in TRANSFORMS | {"rm", "mv", "touch"} and not name.startswith("python"):
-            self.changing = f"line {command.line} of its script: `{name}` changes files beside a program in one piece"
         if name in self.functions:
             self.inside += 1
             if self.inside <= MOST_FUNCTIONS:
@@ -265,9 +273,8 @@ class _Script:
         program = next((part for part in self.programs if part.name == name), None)
         if not file or program is None:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
-        work = _of_program(program, [plain_word(part.target) for part in command.redirects if part.operator in (">", ">|", "&>")])
+        work = _of_program(program)
         self.guard_place = self.guard_place or work.guard_place
-        self.marks |= dict.fromkeys(work.marks, program.name)
         if work.doubt:
             raise _Doubt(work.doubt)
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from assistant.recover.job_program import STARTS, JobProgram, only_asks
 from assistant.recover.source.file_uses import OPENS, FileUses, file_uses
+from assistant.recover.source.in_place import repeated_change
 from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.paths import Caller
-from assistant.recover.source.plain_effects import repeated_change
 from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
 from assistant.recover.source.start_files import removals_of
 from assistant.recover.source.trainer_source import TrainerSource, dotted, expression, syntax_tree

@@ -31,19 +31,6 @@ def search(folder: Path, source: str, script: str = "srun python3 work.py", **fi
     return search_checkpoints(replace(job(folder, script), dated_logs=True), {}, ["at work"], now=ENDED)
 
 
-def test_it_begins_anew_while_its_mark_is_not_there(tmp_path: Path) -> None:
-    found = search(tmp_path, FIELD, in__field_txt=-60, out__field_npy=30)
-    assert (found.state, found.pieces, found.begins_anew) == (SaveState.NEVER_SAVED, "work.py:3", True)
-    assert found.note == "job 7 needs no checkpoint: it leaves a mark behind its work, which is not there (work.py:3)"
-
-
-def test_a_mark_that_is_there_ends_the_proof_and_is_named(tmp_path: Path) -> None:
-    found = search(tmp_path, FIELD, in__field_txt=-60, out__field_npy=30, out__field_done=31)
-    assert (found.state, found.pieces) == (SaveState.UNKNOWN, "")
-    assert f"{tmp_path}/out/field.done is there, where it ends at once (work.py:3)" in found.note
-    assert f"remove {tmp_path}/out/field.done" in found.settle
-
-
 @pytest.mark.parametrize(
     ("source", "script", "why"),
     [
