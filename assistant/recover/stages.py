@@ -139,7 +139,9 @@ def resumption_of(
 
 def _goes_on(stage: ScriptStage, checkpoint: Checkpoint) -> bool:
     loaded = loaded_checkpoint(stage.lines)
-    if loaded.first_step is None or not any(_names(load.path, checkpoint) for load in loaded.loads):
+    loads = [load for load in loaded.loads if load.step]
+    # of a stage that loads a second save, a frozen part or its own, nobody can tell from which it went on
+    if loaded.first_step is None or not loads or not all(_names(load.path, checkpoint) for load in loads):
         return False
     return checkpoint.step < loaded.first_step <= checkpoint.step + (loaded.interval or 1) + 1
 

@@ -54,8 +54,10 @@ def finished_rows(text: str, job_id: str) -> list[SlurmRow]:
         # the name is the only free text in front of the other keys
         begin, end = _NAME_BEGINS.search(line), line.rfind(" JobState=")
         name = line[begin.end() : end] if begin and begin.end() <= end else ""
-        values = pairs(line[: begin.start()] + line[end:] if begin and begin.end() <= end else line, FINISHED_KEYS)
-        if "JobId" not in values:
+        bare = line[: begin.start()] + line[end:] if begin and begin.end() <= end else line
+        values = pairs(bare, FINISHED_KEYS)
+        # a folder's name is free text as well: where a key stands twice, one of them was written by a user
+        if "JobId" not in values or any(f" {bare}".count(f" {key}=") > 1 for key in FINISHED_KEYS):
             continue
         task = values.get("ArrayTaskId", "")
         shown_id = f"{values['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in values else values["JobId"]
@@ -73,18 +75,21 @@ def _finished_records(text: str) -> list[str]:
     records: list[tuple[int, str]] = []
     offset = 0
     parts: list[str] = []
-    parts_at = 0
+    parts_at, is_forged = 0, False
+    last_key = " ExitCode=" if " ExitCode=" in text else " JobState="
     for line in text.split("\n"):
-        begins, ends = line.startswith("JobId="), " JobState=" in line
+        begins, ends = line.startswith("JobId="), " JobState=" in line and last_key in line
         if parts and offset - parts_at > MOST_BROKEN:
             parts = []
-        if begins and ends:
+        if begins and ends and not parts:
             records.append((offset, line))
+        elif begins and ends:
+            is_forged = True  # the name or the folder that broke the record before may have written this one
         elif begins and not parts:
-            parts, parts_at = [line], offset
+            parts, parts_at, is_forged = [line], offset, False
         elif ends:
             # of the record that broke, else of one before, and which lines between are records, nobody can tell
-            is_certain = bool(parts) and (not records or records[-1][0] < parts_at)
+            is_certain = bool(parts) and not is_forged and (not records or records[-1][0] < parts_at)
             earliest = parts_at if parts else offset - MOST_BROKEN
             while records and records[-1][0] >= earliest:
                 records.pop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
 
 REMOVED_REASONS = frozenset({"file_not_found_error", "model_loading_error", "dataset_loading_error", "os_error"})
 MOST_JOBS_READ = 6
-_REMOVES = re.compile(r"\b(?:remov|delet|rotat|prun|purg|unlink|evict|clean)\w{0,6}\b", re.IGNORECASE)
+SAME_MOMENT = timedelta(seconds=2)
+"""A link of a chain ends in the second in which the next one begins; Slurm's times are whole seconds."""
+_REMOVES = re.compile(
+    r"\b(?:removed|removing|deleted|deleting|pruned|purged|purging|unlinked|evicted|rotated (?:out|away))\b", re.IGNORECASE
+)
+_DOES_NOT = re.compile(
+    r"\b(?:not|fail\w*|cannot|can't|could|would|will|dry.run|denied|keep(?:s|ing)? all|copy|if|when)\b", re.IGNORECASE
+)
 _SAVES = re.compile(r"\b(?:sav|writ|wrote|stor|dump)\w{0,4}\b|\bcheckpoint(?:ed|ing)\b", re.IGNORECASE)
 _LOADS = re.compile(r"\b(?:resum|restor|load|continu|found|read)\w{0,6}\b", re.IGNORECASE)
 _QUOTED = re.compile(r"['\"`]([^'\"`\s]{3,300})['\"`]")
@@ -61,7 +69,8 @@ def with_remover(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> D
     entry, own_lines = removal.job, _log_of(engine, job)
     line = head_of(removal.line.strip(), MOST_OF_QUOTE)
     sentence = f"It was there, and job {entry.id} ({entry.name}) of {entry.user} removed {removal.name}: `{line}`."
-    if removal.path is not None and (own_save := _save_beside(own_lines, job, removal.path)):
+    own_save = _save_beside(own_lines, job, removal.path) if removal.path is not None else ""
+    if removal.path is not None and own_save and _save_beside(_log_of(engine, entry), entry, removal.path):
         return _two_writers(diagnosis, job, removal, sentence, own_lines, own_save)
     remedy = (
         "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
@@ -85,7 +94,7 @@ def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> RemovedSave 
         for text in reversed(_log_of(engine, entry)):
             head = text[:MOST_CHARACTERS]
             name = next((name for name in names if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w])", head)), None)
-            if name is None or not _REMOVES.search(head):
+            if name is None or not _REMOVES.search(head) or _DOES_NOT.search(head) or _LOADS.search(head):
                 continue
             token_path = next((token for token in _TOKEN.findall(head) if name in PurePosixPath(token).parts), name)
             path = _absolute(token_path, entry) if "/" in token_path else None
@@ -107,7 +116,7 @@ def _ran_beside(entry: Job, job: Job) -> bool:
     """Tell whether another job had begun before a job ended, and not ended before that began."""
     if entry.started is None or job.ended is None or entry.started > job.ended:
         return False
-    return entry.ended is None or job.started is None or entry.ended >= job.started
+    return entry.ended is None or job.started is None or entry.ended > job.started + SAME_MOMENT
 
 
 def _save_beside(texts: Sequence[str], job: Job, removed: Path) -> str:

@@ -63,6 +63,9 @@ COUNT = re.compile(
     re.IGNORECASE,
 )
 """A word for what a program counts, with its number."""
+PART = re.compile(
+    r"\b(?:rank|member|replica|shard|worker|process|optimi[sz]er|scheduler|weights|ema|actor|critic)\b|\[\d+\]", re.IGNORECASE
+)
 ENDED = re.compile(r"\b(?:saved|wrote|written|dumped|stored|complete[d]?|done)\b", re.IGNORECASE)
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
 
@@ -189,7 +192,7 @@ def with_turns(listing: Inventory, job: Job, texts: Sequence[str], *, now: datet
     placed: dict[Path, Entry] = {}
     grounds: dict[Path, str] = {}
     for names in groups_of(list(single)):
-        turns = turns_of(names, *_save_lines(names, texts))
+        turns = turns_of(names, *_save_lines(names, texts)) if not _tells_parts(names, texts) else None
         if turns is None or len({single[name][0].path.parent for name in names}) > 1:
             continue
         in_order = sorted(names, key=lambda name: (name not in turns.former, turns.counts[name]))
@@ -238,6 +241,13 @@ def _save_lines(names: Sequence[str], texts: Sequence[str]) -> tuple[list[SaveLi
             reached = max(reached, _number_of(line_count))
         last_shown = line_count or last_shown
     return lines, reached
+
+
+def _tells_parts(names: Sequence[str], texts: Sequence[str]) -> bool:
+    """Tell whether a line that names a save says that it is a part's: a rank's, the optimizer's."""
+    patterns = [_name_pattern(name) for name in names]
+    heads = (text[:MOST_CHARACTERS] for text in texts[-MOST_LINES:])
+    return any(PART.search(head) and any(pattern.search(head) for pattern in patterns) for head in heads)
 
 
 def _name_pattern(name: str) -> re.Pattern[str]:

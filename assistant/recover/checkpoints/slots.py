@@ -24,7 +24,7 @@ OF_STATE = re.compile(
 )
 """Words for all that a program needs to go on; a model or a player has a state of its own."""
 NO_WHOLE_STATE = re.compile(r"player|agent|actor|critic|model|net|policy|layer|rank|shard|part|worker|replica", re.IGNORECASE)
-FEWEST_TURNS = 3
+FEWEST_TURNS, EVEN_RISES = 3, 2
 MOST_SLOTS = 4
 """Numbers below it in a name may be those of files that are written in turn, and then count no steps."""
 MOST_GROUPS = 8
@@ -113,6 +113,8 @@ def turns_of(names: Collection[str], lines: Iterable[SaveLine], reached: int) ->
         return None
     if not rises or min(rises) <= 0 or reached >= counts[-1] + min(rises):
         return None
+    if max(rises) > EVEN_RISES * min(rises):
+        return None  # parts of one state are saved one soon after the other
     last_counts = {name: count for name, count, _ in events}
     if former:
         if len(main_names) > 1 or len(former) > 1:
