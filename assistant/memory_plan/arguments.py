@@ -8,95 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from math import prod
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
-from assistant.content.reading import build, knowledge_file, read_toml
-from assistant.memory_plan.setup import Framework, ModelShape, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
+from assistant.memory_plan.reader import MODEL_NAMES, NAMES, QUANTITY_NAMES, ArgumentReader, RunArgument, first_argument
+from assistant.memory_plan.setup import Framework, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
+from assistant.memory_plan.shapes import model_shape
 from assistant.recover.job_program import Option, config_values, normalised
 
-MOST = 10**7
-"""Numbers above it are no sizes, but tokens and elements."""
-MOST_OF = {"layers": 10_000, "sequence": 10**9, "bucket_elements": 10**12, "micro_batch": 10**6}
-
-NAMES: Mapping[str, tuple[str, ...]] = {
-    name: tuple(text.split())
-    for name, text in {
-        "layers": "num_layers num_hidden_layers n_layers n_layer",
-        "hidden": "hidden_size n_embd d_model model.dim hidden_dim",
-        "heads": "num_attention_heads n_heads n_head",
-        "kv_heads": "num_query_groups num_key_value_heads n_kv_heads num_kv_heads",
-        "head_size": "kv_channels head_dim",
-        "ffn": "ffn_hidden_size intermediate_size n_inner",
-        "vocabulary": "padded_vocab_size vocab_size",
-        "positions": "n_positions max_position_embeddings",
-        "experts": "num_experts num_local_experts n_routed_experts",
-        "experts_per_token": "moe_router_topk num_experts_per_tok",
-        "expert_ffn": "moe_ffn_hidden_size moe_intermediate_size",
-        "shared_ffn": "moe_shared_expert_intermediate_size shared_expert_intermediate_size",
-        "dense_layers": "first_k_dense_replace",
-        "sequence": "seq_length training.seq_len seq_len max_seq_length max_seq_len encoder_seq_length data.seq_length cutoff_len "
-        "block_size model_max_length sequence_len sequence_length max_length",
-        "micro_batch": "micro_batch_size train_micro_batch_size_per_gpu per_device_train_batch_size local_batch_size "
-        "training.batch_size per_gpu_train_batch_size mbs batch_size",
-        "global_batch": "global_batch_size train_batch_size gbs",
-        "accumulation": "gradient_accumulation_steps accumulate_grad_batches grad_accum_steps grad_accum",
-        "eval_batch": "per_device_eval_batch_size eval_micro_batch_size eval_batch_size",
-        "tensor": "tensor_model_parallel_size tensor_parallel_degree tensor_parallel_size tp_size",
-        "pipeline": "pipeline_model_parallel_size pipeline_parallel_degree pipeline_parallel_size pp_size",
-        "context": "context_parallel_size context_parallel_degree cp_size",
-        "expert": "expert_model_parallel_size expert_parallel_degree expert_parallel_size ep_size",
-        "virtual_stages": "virtual_pipeline_model_parallel_size",
-        "virtual_layers": "num_layers_per_virtual_pipeline_stage",
-        "first_stage_layers": "decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage",
-        "last_stage_layers": "decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage",
-        "shard": "data_parallel_shard_degree",
-        "replicate": "data_parallel_replicate_degree",
-        "zero": "zero_optimization.stage zero_stage",
-        "recompute_layers": "recompute_num_layers activations_checkpoint_num_layers",
-        "gpus": "world_size num_processes ngpu n_gpus",
-        "gpus_per_node": "nproc_per_node gpus_per_node num_gpus trainer.devices devices",
-        "nodes": "nnodes num_nodes trainer.num_nodes num_machines",
-        "lora_rank": "lora_rank lora_r peft.r lora.r lora_dim",
-        "bucket_elements": "zero_optimization.reduce_bucket_size ddp_bucket_size",
-        "workers": "num_workers dataloader_num_workers data.num_workers",
-        "prefetch": "prefetch_factor dataloader_prefetch_factor",
-    }.items()
-}
-"""Names of each quantity, lower case with underscores; one with a dot has to match whole or as the end of a dotted name."""
-MODEL_NAMES = ("model_name_or_path", "pretrained_model_name_or_path", "model.name_or_path", "base_model", "model_id", "model_path")
-_NUMBER = re.compile(r"\d{1,15}(?:\.0{1,6})?(?:e\d{1,2})?")
-_TRUE = frozenset(("true", "1", "yes", "on", "t", "y"))
 _ARGUMENT_ROW = re.compile(
     r"^\W{0,8}(?:(?:rank ?)?\d{1,5}\W{1,4}\s{0,8})?(?P<name>[a-z][a-z0-9_]{2,60}) \.{3,80} (?P<value>\S.{0,200}?)\s*$"
 )
 _PAIR = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z0-9_.]{2,60})['\"]?\s{0,2}(?:=|:)\s{0,2}(?P<value>['\"]?[\w./+-]{1,120}['\"]?)")
 _OPTION = re.compile(r"(?<![\w-])--(?P<name>[A-Za-z][\w.-]{1,60})(?:[= ](?P<value>(?!--)[^\s,'\"]{1,200}))?")
-_QUANTITY_NAMES = frozenset(part for names in NAMES.values() for part in names)
 _SETTINGS_LINE = re.compile(
     r"--[a-z]|\.{3} |(?:args|[Aa]rguments|[Cc]onfig|parameters|settings)\b|^\s*['\"]?[a-z][a-z0-9_]+['\"]?\s*[:=]"
 )
-
-
-@dataclass(frozen=True)
-class RunArgument:
-    """One argument of a run, as the run spells it."""
-
-    name: str
-    """Lower case, with underscores, dotted where a file nests it."""
-    value: str
-    origin: str
-    """For people: `--micro-batch-size on the command line`, `training.local_batch_size in llama.toml`, `line 12 of the log`."""
-    spelling: str
-    """As it is to be written: `--micro-batch-size`, `training.local_batch_size`."""
-
-    @property
-    def tells_of_training(self) -> bool:
-        """Whether its name is one of a quantity or of a model."""
-        return not _QUANTITY_NAMES.isdisjoint((self.name, self.name.rpartition(".")[2])) or self.name in MODEL_NAMES
 
 
 @dataclass(frozen=True)
@@ -118,41 +46,12 @@ class RunArguments:
     """Loader workers of one rank."""
     prefetch: int = 2
     """Batches that each of them holds ready. Source: default of torch.utils.data.DataLoader."""
+    remarks: tuple[str, ...] = ()
+    """What is given but not modelled, not known or not readable, each as a clause."""
 
     def argument(self, quantity: str) -> RunArgument | None:
         """Return the argument that says a quantity of `NAMES`; None where none does."""
-        return _first(self.arguments, NAMES.get(quantity, (quantity,)))
-
-
-@dataclass(frozen=True)
-class _Shape:
-    names: tuple[str, ...]
-    parameters: int
-    shape: ModelShape
-
-
-@dataclass(frozen=True)
-class _ShapeFile:
-    model: tuple[_Shape, ...] = ()
-
-
-@cache
-def published_shapes(site: Path | None = None) -> Mapping[str, ModelShape]:
-    """Return the shapes of published models by their names in lower case.
-
-    Raises:
-        ContentError: The file cannot be read or has a key that there is not.
-    """
-    path = knowledge_file("model_shapes.toml", site)
-    return {name: entry.shape for entry in build(_ShapeFile, read_toml(path), path).model for name in entry.names}
-
-
-def shape_named(name: str, site: Path | None = None) -> ModelShape | None:
-    """Return the shape of a model by its path or name, such as `meta-llama/Llama-3.1-8B-Instruct`; None of an unknown one."""
-    last = PurePosixPath(name.strip().rstrip("/")).name.lower()
-    shapes = published_shapes(site)
-    fitting = [published for published in shapes if last == published or re.match(rf"{re.escape(published)}(?![\w.])", last)]
-    return shapes[max(fitting, key=len)] if fitting else None
+        return first_argument(self.arguments, NAMES.get(quantity, (quantity,)))
 
 
 def arguments_of_options(options: Iterable[Option]) -> list[RunArgument]:
@@ -203,46 +102,9 @@ def arguments_of_log(lines: Iterable[tuple[int, str]]) -> list[RunArgument]:
             arguments.append(RunArgument(name, match["value"] or "true", origin, f"--{match['name']}"))
         for match in _PAIR.finditer(text):
             name = normalised(match["name"])
-            if name in _QUANTITY_NAMES or name.rpartition(".")[2] in _QUANTITY_NAMES or name in _WORDS:
+            if name in QUANTITY_NAMES or name.rpartition(".")[2] in QUANTITY_NAMES or name in _WORDS:
                 arguments.append(RunArgument(name, match["value"].strip("'\""), origin, match["name"]))
     return arguments
-
-
-def _first(arguments: Sequence[RunArgument], names: Sequence[str]) -> RunArgument | None:
-    for name in names:
-        for argument in arguments:
-            if argument.value not in ("", "auto", "null", "none", "None") and (
-                argument.name == name or argument.name.endswith(f".{name}")
-            ):
-                return argument
-    return None
-
-
-@dataclass
-class _Reader:
-    """Answers questions about arguments, and notes what was not said."""
-
-    arguments: Sequence[RunArgument]
-    assumed: list[str] = field(default_factory=list)
-    conflict: str = ""
-
-    def number(self, quantity: str, default: int = 0) -> int:
-        argument = _first(self.arguments, NAMES.get(quantity, (quantity,)))
-        if argument is None or not _NUMBER.fullmatch(argument.value):
-            return default
-        value = int(float(argument.value))
-        return value if 0 <= value <= MOST_OF.get(quantity, MOST) else default
-
-    def text(self, *names: str) -> str:
-        argument = _first(self.arguments, names)
-        return argument.value if argument is not None else ""
-
-    def flag(self, *names: str) -> bool:
-        """Tell whether a switch of one of these names is on."""
-        return self.text(*names).lower() in _TRUE
-
-    def has(self, *names: str) -> bool:
-        return _first(self.arguments, names) is not None
 
 
 def framework_of(arguments: Sequence[RunArgument]) -> Framework:
@@ -286,11 +148,11 @@ def read_arguments(
         read: Returns the text of a file by its path; asked for `config.json` of the model's folder.
     """
     framework = framework_of(arguments)
-    reader = _Reader(arguments)
+    reader = ArgumentReader(arguments)
     name = reader.text(*MODEL_NAMES) or (
         f"{reader.text('model.name')}-{reader.text('model.flavor')}" if reader.has("model.flavor") else ""
     )
-    shape = _shape(reader, framework, name, site, read)
+    shape = model_shape(reader, framework, name, site, read)
     sequence, micro_batch = reader.number("sequence"), reader.number("micro_batch")
     if not sequence and shape is not None and shape.positions:
         sequence = shape.positions
@@ -306,55 +168,23 @@ def read_arguments(
     missing = tuple(quantity for quantity, value in sizes.items() if not value)
     workers, prefetch = reader.number("workers"), reader.number("prefetch", 2)
     if missing or shape is None:
-        return RunArguments(tuple(arguments), framework, None, missing, tuple(reader.assumed), "", name, workers, prefetch)
+        return RunArguments(
+            tuple(arguments), framework, None, missing, tuple(reader.assumed), "", name, workers, prefetch,
+            tuple(reader.remarks),
+        )  # fmt: skip
     layout = _layout(reader, framework, gpus)
     setup = _setup(reader, framework, TrainingSetup(shape, layout, sequence, micro_batch))
-    assumed = tuple(reader.assumed)
-    return RunArguments(tuple(arguments), framework, setup, (), assumed, reader.conflict, name, workers, prefetch)
+    assumed, remarks = tuple(reader.assumed), tuple(reader.remarks)
+    return RunArguments(tuple(arguments), framework, setup, (), assumed, reader.conflict, name, workers, prefetch, remarks)
 
 
 _WORDS = frozenset((*MODEL_NAMES, "bf16", "fp16", "optim", "optimizer", "gradient_checkpointing", "recompute_granularity", "swiglu",
     "sequence_parallel", "use_distributed_optimizer", "attn_implementation", "precision", "torch_dtype", "load_in_4bit",
-    "tie_word_embeddings", "untie_embeddings_and_output_weights", "use_liger_kernel", "recompute_activations",
+    "model_type", "tie_word_embeddings", "untie_embeddings_and_output_weights", "use_liger_kernel", "recompute_activations",
     "fsdp", "fsdp_sharding_strategy", "sharding_strategy", "strategy"))  # fmt: skip
 
 
-def _shape(
-    reader: _Reader, framework: Framework, name: str, site: Path | None, read: Callable[[str], str | None] | None
-) -> ModelShape | None:
-    base = shape_named(name, site) if name else None
-    if name and read is not None and (text := read(f"{name.rstrip('/')}/config.json")):
-        inner = _Reader([RunArgument(key, value, key, key) for key, value in config_values(Path("config.json"), text)])
-        base = _shape(inner, Framework.TRANSFORMERS, "", None, None) or base
-    quantities = ("layers", "hidden", "heads", "vocabulary", "ffn", "kv_heads", "head_size", "experts", "experts_per_token",
-                  "expert_ffn", "shared_ffn", "dense_layers")  # fmt: skip
-    sizes: dict[str, Any] = {quantity: value for quantity in quantities if (value := reader.number(quantity))}
-    if base is not None:
-        more: dict[str, Any] = {key: value for key, value in sizes.items() if key in ("vocabulary", "experts")}
-        return replace(base, **more)
-    if not {"layers", "hidden", "heads"} <= set(sizes):
-        return None
-    if "vocabulary" not in sizes:
-        sizes["vocabulary"] = 50_304 if framework in (Framework.MEGATRON, Framework.NEMO) else 32_000
-        reader.assumed.append(f"the vocabulary has {sizes['vocabulary']:,} tokens, which no argument says")
-    if framework in (Framework.MEGATRON, Framework.NEMO):
-        plain = not reader.flag("swiglu") and "swiglu" not in reader.text("activation")
-        if not plain and "ffn" not in sizes:
-            sizes["ffn"] = int(8 * sizes["hidden"] / 3 / 64) * 64  # as Megatron's arguments.py does for a gate
-        rms = "rms" in reader.text("normalization").lower()
-        learned = "rope" not in reader.text("position_embedding_type") and not reader.flag("use_rotary_position_embeddings")
-        return ModelShape(
-            **sizes, gated=not plain, norm_bias=not rms, bias=not reader.flag("disable_bias_linear"),
-            tied=not reader.flag("untie_embeddings_and_output_weights"),
-            positions=reader.number("positions") if learned else 0, qkv_bias=reader.flag("add_qkv_bias"),
-            dropout=reader.text("hidden_dropout", "attention_dropout") not in ("0", "0.0"),
-        )  # fmt: skip
-    gpt = reader.has("n_embd", "n_layer") or reader.text("model_type").startswith("gpt")
-    return ModelShape(**sizes, gated=not gpt, norm_bias=gpt, bias=gpt, tied=reader.flag("tie_word_embeddings") or gpt,
-                      positions=reader.number("positions") if gpt else 0, dropout=gpt)  # fmt: skip
-
-
-def _layout(reader: _Reader, framework: Framework, gpus: int) -> ParallelLayout:
+def _layout(reader: ArgumentReader, framework: Framework, gpus: int) -> ParallelLayout:
     tensor, pipeline = max(1, reader.number("tensor", 1)), max(1, reader.number("pipeline", 1))
     context, expert = max(1, reader.number("context", 1)), max(1, reader.number("expert", 1))
     per_node = reader.number("gpus_per_node")
@@ -394,7 +224,7 @@ def _layout(reader: _Reader, framework: Framework, gpus: int) -> ParallelLayout:
     )  # fmt: skip
 
 
-def _compare_ranks(reader: _Reader, ranks: int, sizes: Mapping[str, int], data: int) -> None:
+def _compare_ranks(reader: ArgumentReader, ranks: int, sizes: Mapping[str, int], data: int) -> None:
     """Note where a layout does not give the ranks of the run; `data` as the arguments say it, 0 where they do not."""
     inner = prod(sizes.values())
     words = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
@@ -407,7 +237,7 @@ def _compare_ranks(reader: _Reader, ranks: int, sizes: Mapping[str, int], data: 
         reader.assumed.append(f"{ranks // inner} data-parallel ranks follow from {ranks} GPUs; the arguments say {data}")
 
 
-def _setup(reader: _Reader, framework: Framework, setup: TrainingSetup) -> TrainingSetup:
+def _setup(reader: ArgumentReader, framework: Framework, setup: TrainingSetup) -> TrainingSetup:
     layout, data = setup.layout, setup.layout.data
     accumulation = reader.number("accumulation")
     batch, at_once = reader.number("global_batch"), setup.micro_batch * data
@@ -450,12 +280,13 @@ def _setup(reader: _Reader, framework: Framework, setup: TrainingSetup) -> Train
         offload_activations=reader.flag("activation_offloading", "cpu_offloading", "fsdp_config.activation_cpu_offload"),
         lora_rank=rank,
         frozen_bits=bits,
+        double_quantised=reader.flag("bnb_4bit_use_double_quant", "use_bnb_nested_quant", "double_quant"),
         eval_batch=reader.number("eval_batch"),
         bucket_elements=reader.number("bucket_elements"),
     )
 
 
-def _precision(reader: _Reader, framework: Framework, layout: ParallelLayout) -> Precision:
+def _precision(reader: ArgumentReader, framework: Framework, layout: ParallelLayout) -> Precision:
     words = reader.text("precision", "trainer.precision", "mixed_precision").lower()
     dtype = reader.text("torch_dtype", "dtype", "training.dtype").lower()
     half = reader.flag("bf16", "fp16", "bf16.enabled", "fp16.enabled") or "16" in words
@@ -471,7 +302,7 @@ def _precision(reader: _Reader, framework: Framework, layout: ParallelLayout) ->
     return Precision.FP32
 
 
-def _optimizer(reader: _Reader) -> Optimizer:
+def _optimizer(reader: ArgumentReader) -> Optimizer:
     name = reader.text("optim", "optimizer.type", "optimizer.name", "optim.name", "optimizer").lower()
     if "8bit" in name or "8-bit" in name:
         return Optimizer.ADAM_8BIT
@@ -484,7 +315,7 @@ def _optimizer(reader: _Reader) -> Optimizer:
     return Optimizer.ADAM
 
 
-def _recompute(reader: _Reader) -> Recompute:
+def _recompute(reader: ArgumentReader) -> Recompute:
     mode = reader.text("recompute_granularity", "activation_checkpoint.mode", "activations_checkpoint_granularity").lower()
     if mode in ("full", "selective"):
         return Recompute(mode)

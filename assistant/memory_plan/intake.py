@@ -12,7 +12,6 @@ from pathlib import Path
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan.arguments import (
-    RunArgument,
     RunArguments,
     arguments_of_config,
     arguments_of_log,
@@ -21,6 +20,7 @@ from assistant.memory_plan.arguments import (
     read_arguments,
 )
 from assistant.memory_plan.problems import GATE
+from assistant.memory_plan.reader import RunArgument
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, launches_of
 from assistant.recover.job_program import JobProgram, job_launches, launched_program

@@ -71,7 +71,7 @@ def make_plan(reading: MemoryReading, run: RunArguments, *, gpu_memory: float = 
     """
     problem = reading.problems[0] if reading.problems else None
     capacity, source = _capacity(reading, gpu_memory)
-    notes = [f"assumed: {sentence}" for sentence in run.assumed]
+    notes = [*run.remarks, *(f"assumed: {sentence}" for sentence in run.assumed)]
     measures = tuple(_measures(problem, run)) if problem is not None else ()
     setup = run.setup
     if setup is None:

@@ -275,6 +275,8 @@ class TrainingSetup:
     """Matrices of a layer that have an adapter."""
     frozen_bits: int = 16
     """Bits of a frozen weight beside adapters: 4 and 8 for quantised ones."""
+    double_quantised: bool = False
+    """Whether the scales of quantised weights are quantised as well."""
     eval_batch: int = 0
     """Samples that an evaluation computes at once; 0: none runs."""
     bucket_elements: int = 0

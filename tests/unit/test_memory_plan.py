@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan import intake
-from assistant.memory_plan.arguments import RunArguments, published_shapes, shape_named
+from assistant.memory_plan.arguments import RunArguments
+from assistant.memory_plan.estimate import MemoryPart
 from assistant.memory_plan.ladder import TrainingEffect
 from assistant.memory_plan.plan import MemoryPlan, make_plan
 from assistant.memory_plan.problems import MemoryReading, read_problems
 from assistant.memory_plan.setup import GIB, ModelShape
+from assistant.memory_plan.shapes import FAMILIES, published_shapes, shape_named
 from assistant.memory_plan.spelling import ChangedArgument
 from assistant.records import Job, JobSpec, JobState
 
@@ -92,13 +95,35 @@ def test_another_name_is_no_known_model(name: str) -> None:
 
 def test_the_shape_of_a_local_model_is_read_from_its_configuration() -> None:
     config = (
-        '{"num_hidden_layers": 10, "hidden_size": 640, "num_attention_heads": 10, "vocab_size": 1000, "intermediate_size": 1700,'
+        '{"model_type": "llama", "num_hidden_layers": 10, "hidden_size": 640,'
+        ' "num_attention_heads": 10, "vocab_size": 1000, "intermediate_size": 1700,'
         ' "max_position_embeddings": 4096, "tie_word_embeddings": true}'
     )
     words = "python train.py --model_name_or_path /m/own --per_device_train_batch_size 2 --max_length 128 --bf16"
     run = intake.run_of_command(words, {"/m/own/config.json": config}.get, folder="/work")
     assert run.setup is not None
     assert (run.setup.model.layers, run.setup.model.ffn, run.setup.model.tied) == (10, 1700, True)
+
+
+SHAPES = tomllib.loads((CASES / "shapes.toml").read_text(encoding="utf-8"))["model"]
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=lambda case: case["name"])
+def test_a_configuration_gives_the_weights_that_its_authors_state_or_says_why_not(case: dict[str, Any]) -> None:
+    words = f"python train.py --model_name_or_path /m/{case['name']} --per_device_train_batch_size 2 --max_length 128 --bf16"
+    run = intake.run_of_command(words, {f"/m/{case['name']}/config.json": case["config"]}.get, folder="/work")
+    plan = make_plan(NOTHING, run, gpu_memory=80 * GIB)
+    if "unread" in case:
+        assert run.setup is None
+        assert any(note.startswith("the shape of the model is not known") and case["unread"] in note for note in plan.notes)
+    else:
+        assert run.setup is not None
+        assert run.setup.model.parameters == pytest.approx(case["parameters"], rel=1e-4)
+
+
+def test_each_family_has_a_configuration_among_the_cases_or_is_built_as_one_that_has() -> None:
+    kinds = {json.loads(case["config"]).get("model_type") for case in SHAPES if "parameters" in case}
+    assert {FAMILIES[kind] for kind in kinds} | {FAMILIES["phi"]} == set(FAMILIES.values())
 
 
 TITAN = run_named("torchtitan")
@@ -253,8 +278,20 @@ def test_a_larger_gpu_than_that_of_the_log_may_suffice() -> None:
     case = next(case for case in RUNS if case["name"] == "TRL with LoRA on a quantised model")
     plan = make_plan(log_named("memory that settles is no leak"), run_of(case), gpu_memory=500 * GIB)
     assert plan.peak is not None
-    assert 47 * GIB < plan.peak < 60 * GIB
+    assert 43.1 * GIB < plan.peak < 60 * GIB, "34.1 GiB were allocated and 9 wanted"
     assert plan.ladder
+
+
+@pytest.mark.parametrize(("options", "least", "most"), [("", 46, 50), (" --bnb_4bit_use_double_quant", 43, 47)])
+def test_a_quantised_model_with_adapters_has_no_16_bit_copy_of_itself(options: str, least: float, most: float) -> None:
+    """Source: arXiv 2305.14314 (QLoRA), abstract: 65 billion weights on a GPU of 48 GB."""
+    words = "python train.py --model_name_or_path meta-llama/Llama-3.1-70B --load_in_4bit --use_peft --lora_r 16 --bf16"
+    words += f" --per_device_train_batch_size 1 --max_length 1024 --gradient_checkpointing{options}"
+    plan = make_plan(NOTHING, intake.run_of_command(words, lambda _: None, folder="/work"), gpu_memory=48 * GIB)
+    assert plan.peak is not None
+    assert least * GIB < plan.peak < most * GIB
+    assert plan.estimate is not None
+    assert plan.estimate.parts[MemoryPart.CASTS] < 1.5 * GIB
 
 
 LLAMA = "torchrun --nproc_per_node {} t.py --max_length 4096 --model_name_or_path meta-llama/Llama-3.1-8B --bf16 {}"

@@ -84,13 +84,18 @@ _SURVIVED = re.compile(
     r"skipp(?:ed|ing) (?:this )?batch|, retrying|retrying with|attempting to recover from oom|reducing batch size"
     r"|batch size reduced"
     r"|[Tt]heoretical memory|estimated memory|to avoid (?:CUDA )?(?:out of memory|OOM|fragmentation)|set_oom"
-    r"|setting oom_score|oom_score_adj (?:of|to)|may cause|might run"
+    r"|setting oom_score|oom_score_adj (?:of|to)|(?:may|can|might) (?:cause|run into) (?:(?:an?|CUDA|GPU) ){0,3}(?:OOM|out[- ]of[- ]memory)|might run"
     r"|if you (?:run|get|see|hit)|in case of|prevent(?:s|ing)? (?:CUDA )?(?:out of memory|OOM)|cache flushes since last step"
-    r"|catch(?:es|ing)? OOM"
+    r"|catch(?:es|ing)? OOM|this is not a failure|retries with |handlers? (?:is )?(?:registered|installed|set)\b"
+    r"|\b(?:if|when|on|after) (?:an? )?(?:\w{1,30}\.)*(?:CUDA |GPU )?(?:out[- ]of[- ]memory|OutOfMemoryError|OOM)(?: errors?)?\W{1,3}"
+    r"(?:we |it |the run |to )?(?:retry|retries|halve|reduce|lower|skip|restart|empty|fall back)"
     r"|OOM (?:guard|handler|observer|protection) (?:enabled|installed|attached)|--oom",
     re.IGNORECASE,
 )
-_TIPS = re.compile(r"If reserved (?:but unallocated )?memory is .{0,400}|See documentation for .{0,200}")
+_TIPS = re.compile(
+    r"If reserved (?:but unallocated )?memory is .{0,400}|See documentation for .{0,200}"
+    r"|Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=.{0,200}|Please use `empty_cache` to release .{0,200}"
+)
 """What PyTorch's message recommends, and says of no run."""
 _TYPES = {"half": 2, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "bool": 1, "int8": 1, "uint8": 1}
 
