@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 
 from assistant.memory_plan.reader import MODEL_NAMES, NAMES, QUANTITY_NAMES, ArgumentReader, RunArgument, first_argument
-from assistant.memory_plan.setup import Framework, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
+from assistant.memory_plan.setup import Framework, ModelShape, Optimizer, ParallelLayout, Precision, Recompute, TrainingSetup
 from assistant.memory_plan.shapes import model_shape
 from assistant.recover.job_program import Option, config_values, normalised
 
@@ -173,9 +173,37 @@ def read_arguments(
             tuple(reader.remarks),
         )  # fmt: skip
     layout = _layout(reader, framework, gpus)
+    _compare_shape(reader, shape, layout)
     setup = _setup(reader, framework, TrainingSetup(shape, layout, sequence, micro_batch))
+    reader.remarks += [words for words, names in _NOT_MODELLED.items() if _is_on(reader, names)]
+    if setup.layout.context > 1:
+        reader.remarks.append(f"context parallelism {setup.layout.context}: {_CONTEXT}")
+    if setup.layout.pipeline > 1 and framework is Framework.TORCHTITAN:
+        schedule = reader.text("pipeline_parallel_schedule") or "the default"
+        reader.remarks.append(
+            f"the pipeline schedule ({schedule}) is counted as 1F1B: published peaks of torchtitan are up to 39 % off"
+        )
     assumed, remarks = tuple(reader.assumed), tuple(reader.remarks)
     return RunArguments(tuple(arguments), framework, setup, (), assumed, reader.conflict, name, workers, prefetch, remarks)
+
+
+_NOT_MODELLED: Mapping[str, tuple[str, ...]] = {
+    "FP8 is not modelled: it is counted as 16 bits": (
+        "fp8", "fp8_format", "fp8_hybrid", "enable_fp8_linear", "float8.enable_fsdp_float8_all_gather", "enable_float8_linear",
+        "fp8_recipe", "enable_fsdp_float8_all_gather",
+    ),
+    "precision-aware optimiser states (main weights and states of other widths) are counted as fp32": (
+        "use_precision_aware_optimizer",
+    ),
+    "ZeRO++ (quantised or hierarchical weights) is not modelled": ("zero_hpz_partition_size", "zero_quantized_weights"),
+    "states on NVMe are counted as neither on the GPU nor on the host": ("offload_optimizer.nvme_path", "offload_param.nvme_path"),
+}  # fmt: skip
+"""Options that change memory and that no formula describes, by what is said of them."""
+_CONTEXT = "what ring attention holds beside its own share is not modelled: published peaks of torchtitan are up to 39 % off"
+
+
+def _is_on(reader: ArgumentReader, names: Sequence[str]) -> bool:
+    return reader.text(*names).lower() not in ("", "false", "0", "no", "off", "1") or reader.flag(*names)
 
 
 _WORDS = frozenset((*MODEL_NAMES, "bf16", "fp16", "optim", "optimizer", "gradient_checkpointing", "recompute_granularity", "swiglu",
@@ -197,21 +225,17 @@ def _layout(reader: ArgumentReader, framework: Framework, gpus: int) -> Parallel
     data = max(1, ranks // inner)
     _compare_ranks(reader, ranks, {"tensor": tensor, "pipeline": pipeline, "context": context}, shard * replicas)
     zero = reader.number("zero")
-    strategy = " ".join(
-        (reader.text("fsdp", "fsdp_sharding_strategy", "sharding_strategy", "trainer.strategy", "strategy"),)
-    ).lower()
+    strategy = _strategy(reader)
     if reader.flag("use_distributed_optimizer") or "distributed_fused_adam" in reader.text("optim.name", "optimizer"):
         zero = max(zero, 1)
     if framework is Framework.TORCHTITAN:
         zero = 3 if data // replicas * context > 1 else 0
-    if "full_shard" in strategy or "hybrid_shard" in strategy or strategy in ("1", "fsdp", "fsdp2"):
-        zero = 3
-    elif "shard_grad_op" in strategy:
-        zero = 2
-    elif match := re.search(r"deepspeed_stage_(\d)", strategy):
-        zero = int(match[1])
-    if reader.has("fsdp_config.fsdp_version", "fsdp_version"):
-        zero = max(zero, 3)
+    zero = _sharding_stage(reader, strategy, zero)
+    if "hybrid" in strategy.replace("-", "_") and replicas == 1 and data * context > (per_node or 8):
+        replicas = max(1, data * context // (per_node or 8))
+        reader.assumed.append(f"hybrid sharding shards within a node of {per_node or 8} GPUs")
+    if reader.number("fsdp_version") >= 2 and zero < 3:
+        zero = 2 if reader.text("fsdp_reshard_after_forward", "reshard_after_forward").lower() == "false" else 3
     virtual = reader.number("virtual_stages")
     if not virtual and (chunk := reader.number("virtual_layers")):
         virtual = max(1, reader.number("layers") // (chunk * pipeline))
@@ -222,6 +246,60 @@ def _layout(reader: ArgumentReader, framework: Framework, gpus: int) -> Parallel
         first_stage_layers=reader.number("first_stage_layers"), last_stage_layers=reader.number("last_stage_layers"),
         gpus_per_node=per_node or 8,
     )  # fmt: skip
+
+
+def _compare_shape(reader: ArgumentReader, shape: ModelShape, layout: ParallelLayout) -> None:
+    """Note where a layout cannot cut a model as it says."""
+    if reader.conflict:
+        return
+    if shape.heads % layout.tensor:
+        reader.conflict = f"tensor parallelism {layout.tensor} does not divide {shape.heads} attention heads: it cannot start so"
+    elif layout.pipeline > shape.layers:
+        reader.conflict = f"{layout.pipeline} pipeline stages are more than {shape.layers} layers: it cannot start so"
+    elif layout.expert > 1 and (not shape.experts or shape.experts % layout.expert):
+        reader.conflict = f"expert parallelism {layout.expert} does not divide {shape.experts} experts: it cannot start so"
+
+
+_STAGES: Mapping[str, int] = {
+    "hybrid_shard_zero2": 2, "full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "no_shard": 0,
+    "fully_sharded_data_parallel": 3, "optim_grads_params": 3, "optim_grads": 2, "fsdp_native": 3, "fsdp2": 3, "fsdp": 3,
+}  # fmt: skip
+"""Words for sharding, of FSDP, Lightning and Megatron: the first that is in a strategy counts."""
+_NUMBERED: Mapping[str, int] = {"true": 3, "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}
+"""Strategies of accelerate by their numbers: full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2."""
+_STRATEGIES = frozenset(
+    "offload auto_wrap ddp auto no true false dp ddp_spawn ddp_find_unused_parameters_true ddp_find_unused_parameters_false "
+    "single_device deepspeed 0 epoch steps".split()
+)
+"""Words of a strategy that say nothing of sharding."""
+
+
+def _strategy(reader: ArgumentReader) -> str:
+    names = (
+        "fsdp",
+        "fsdp_sharding_strategy",
+        "sharding_strategy",
+        "data_parallel_sharding_strategy",
+        "trainer.strategy",
+        "strategy",
+    )
+    return reader.text(*names).lower()
+
+
+def _sharding_stage(reader: ArgumentReader, strategy: str, zero: int) -> int:
+    """Return what is sharded by a strategy's words; words that are not known are among the remarks."""
+    if reader.flag("use_torch_fsdp2", "use_megatron_fsdp", "use_custom_fsdp") and not strategy:
+        reader.remarks.append("Megatron's FSDP is modelled as sharding stage 3 of its mixed precision; nothing was measured of it")
+        return 3
+    if strategy in _NUMBERED:
+        return _NUMBERED[strategy]
+    if match := re.search(r"deepspeed_stage_(\d)", strategy):
+        return int(match[1])
+    words = re.split(r"[\s,]+", strategy.replace("-", "_"))
+    stage = next((_STAGES[word] for word in _STAGES if word in words), None)
+    if unknown := [word for word in words if word and word not in _STAGES and word not in _STRATEGIES]:
+        reader.remarks.append(f"of the sharding strategy {strategy} is not known: {', '.join(unknown)}")
+    return zero if stage is None else stage
 
 
 def _compare_ranks(reader: ArgumentReader, ranks: int, sizes: Mapping[str, int], data: int) -> None:
@@ -249,21 +327,24 @@ def _setup(reader: ArgumentReader, framework: Framework, setup: TrainingSetup) -
         )
     of_megatron = framework in (Framework.MEGATRON, Framework.NEMO)
     precision = _precision(reader, framework, layout)
+    optimizer, torch_adam = _optimizer(reader)
     bits = 4 if reader.flag("load_in_4bit", "quantization.load_in_4bit") else 8 if reader.flag("load_in_8bit") else 16
     attention = reader.text("attn_implementation", "attention_backend", "flash_attn").lower()
+    # Megatron's own attention holds the matrix, unless FlashAttention is asked for
+    local = of_megatron and reader.text("transformer_impl") == "local" and not reader.flag("use_flash_attn")
     rank = reader.number("lora_rank") if reader.has("use_peft", "lora_rank", "lora_r", "peft.r", "lora.r", "lora_dim") else 0
-    offload = "cpu" in reader.text("zero_optimization.offload_optimizer.device") or reader.flag(
-        "optimizer_cpu_offload", "cpu_offload", "training.enable_cpu_offload", "fsdp_offload_params"
-    )
+    all_offloaded = "offload" in _strategy(reader) or reader.flag("fsdp_offload_params", "training.enable_cpu_offload")
+    devices = [reader.text(f"zero_optimization.offload_{part}.device", f"offload_{part}_device") for part in ("optimizer", "param")]
+    offload = all_offloaded or "cpu" in devices[0] or reader.flag("optimizer_cpu_offload", "cpu_offload")
     sharded_in_shards = framework in (Framework.TRANSFORMERS, Framework.LIGHTNING, Framework.PLAIN)
     return replace(
         setup,
         accumulation=accumulation,
         precision=precision,
-        optimizer=_optimizer(reader),
+        optimizer=optimizer,
         recompute=_recompute(reader),
         recompute_layers=reader.number("recompute_layers") if reader.text("recompute_method") == "block" else 0,
-        flash="eager" not in attention and "unfused" not in attention,
+        flash="eager" not in attention and "unfused" not in attention and not local,
         fused=of_megatron or reader.flag("torch_compile", "training.compile", "model.compile", "compile.enable", "compile"),
         fused_norms=of_megatron or framework is Framework.TORCHTITAN,
         separate_projections=not of_megatron,
@@ -272,11 +353,13 @@ def _setup(reader: ArgumentReader, framework: Framework, setup: TrainingSetup) -
         main_grads=of_megatron and precision is Precision.MIXED,
         grads_persist=of_megatron or framework is Framework.DEEPSPEED,
         bucketed=sharded_in_shards and layout.zero == 0 and data > 1,
-        foreach=not (
-            of_megatron or "fused" in reader.text("optim", "optimizer.implementation") or framework is Framework.DEEPSPEED
-        ),
+        foreach=torch_adam
+        and not of_megatron
+        and framework is not Framework.DEEPSPEED
+        and not reader.flag("optimizer.fused")
+        and "fused" not in reader.text("optimizer.implementation"),
         offload_optimizer=offload,
-        offload_weights="cpu" in reader.text("zero_optimization.offload_param.device") or reader.flag("fsdp_offload_params"),
+        offload_weights=all_offloaded or "cpu" in devices[1],
         offload_activations=reader.flag("activation_offloading", "cpu_offloading", "fsdp_config.activation_cpu_offload"),
         lora_rank=rank,
         frozen_bits=bits,
@@ -302,17 +385,33 @@ def _precision(reader: ArgumentReader, framework: Framework, layout: ParallelLay
     return Precision.FP32
 
 
-def _optimizer(reader: ArgumentReader) -> Optimizer:
-    name = reader.text("optim", "optimizer.type", "optimizer.name", "optim.name", "optimizer").lower()
+_ADAM = re.compile(
+    r"(?:\w*fused_?)?(?:paged_)?(?:deepspeed_?cpu_?|cpu_?)?(?:one_?bit_?)?n?r?adam[aw]?(?:_(?:hf|torch|apex|bnb|fused|npu|xla|32bit)){0,3}|lamb"
+)
+"""Names of optimisers that keep Adam's two states for a weight."""
+_TORCH_ADAM = re.compile(r"adamw?(?:_torch|_hf)?")
+"""Those that a run can have in torch's fused form without becoming another training."""
+
+
+def _optimizer(reader: ArgumentReader) -> tuple[Optimizer, bool]:
+    """Return the optimiser by its states, and whether it is torch's Adam, all weights of which are updated at once.
+
+    One that is not known is counted as Adam, and that is among the remarks.
+    """
+    name = reader.text("optim", "optimizer.type", "optimizer.name", "optim.name", "optimizer").lower().rpartition(".")[2]
     if "8bit" in name or "8-bit" in name:
-        return Optimizer.ADAM_8BIT
-    if "adafactor" in name:
-        return Optimizer.ADAFACTOR
-    if "lion" in name or "muon" in name or "momentum" in name:
-        return Optimizer.MOMENTUM
-    if name.startswith("sgd"):
-        return Optimizer.MOMENTUM if reader.text("sgd_momentum", "momentum") not in ("", "0", "0.0") else Optimizer.SGD
-    return Optimizer.ADAM
+        return Optimizer.ADAM_8BIT, False
+    if name == "adafactor":
+        return Optimizer.ADAFACTOR, False
+    if re.fullmatch(r"(?:paged_|fused_?)?lion(?:_32bit)?|muon|rmsprop(?:_bnb)?|adagrad|signum", name):
+        return Optimizer.MOMENTUM, False
+    if re.fullmatch(r"(?:fused_?)?sgd|momentum", name):
+        heavy = name == "momentum" or reader.text("sgd_momentum", "momentum") not in ("", "0", "0.0")
+        return (Optimizer.MOMENTUM if heavy else Optimizer.SGD), False
+    if name and not _ADAM.fullmatch(name):
+        reader.remarks.append(f"the optimiser {name} is not known: it is counted as Adam, with 8 bytes of states for a weight")
+        return Optimizer.ADAM, False
+    return Optimizer.ADAM, not name or _TORCH_ADAM.fullmatch(name) is not None
 
 
 def _recompute(reader: ArgumentReader) -> Recompute:

@@ -114,6 +114,8 @@ def model_shape(
         return _with_sizes(reader, base)
     if name and (base := _by_name(reader, name, site)) is not None:
         return _with_sizes(reader, base)
+    if read is not None and name.startswith(("/", "./", "../", "~")):
+        reader.remarks.append(f"{name} has no config.json that can be read: nothing of it tells the shape of the model")
     if framework in (Framework.MEGATRON, Framework.NEMO):
         return _of_megatron(reader)
     if reader.text("model_type").lower() not in ("", "auto") and reader.number("layers"):

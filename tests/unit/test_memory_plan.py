@@ -256,7 +256,7 @@ def out_of_memory(allocated: float, unused: float, total: float = 79.1) -> Memor
     )
 
 
-SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmicro_batch_size: 2\n"
+SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 8\nseq_length: 128\nmicro_batch_size: 2\n"
 
 
 def run_of_yaml(text: str, gpus: int = 1) -> RunArguments:
