@@ -82,7 +82,10 @@ def make_plan(reading: MemoryReading, run: RunArguments, *, gpu_memory: float = 
         return MemoryPlan(reading, run, None, None, capacity, source, Calibration(), measures, (), None, tuple(notes))
     calibration, doubt = calibrate(setup, reading)
     least = calibration.measured
-    of_its_own = problem is not None and problem.kind not in (*_NO_SETTING, MemoryKind.FRAGMENTATION)
+    contradiction = reading.message.contradiction if reading.message is not None else ""
+    if contradiction:
+        notes.append(f"the figures of the message are not used, for they cannot all be true: {contradiction}")
+    of_its_own = not contradiction and problem is not None and problem.kind not in (*_NO_SETTING, MemoryKind.FRAGMENTATION)
     if of_its_own and (own_capacity := _capacity(reading, 0.0)[0] or capacity):
         calibration, refuted = _refuted(setup, reading, calibration, own_capacity)
         doubt += refuted

@@ -406,8 +406,8 @@ def _killed(lines: Sequence[Line], file: str) -> list[MemoryProblem]:
     return [
         MemoryProblem(
             MemoryKind.HOST,
-            "The process was ended by SIGKILL, and nothing says by whom: most often by the kernel, for host memory; a person or the "
-            "scheduler may have, too.",
+            "The process was ended by SIGKILL, and nothing says by whom: most often by the kernel, for host memory; a person "
+            "or the scheduler may have, too.",
             (ProofLine(file, line.number, line.text),),
             "dmesg of the node (oom-kill), and sacct -o State,MaxRSS of the job: OUT_OF_MEMORY tells of memory.", 0.35,
             cause=HostCause.PROCESS,
