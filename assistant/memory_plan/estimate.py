@@ -274,7 +274,7 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     last = stage == setup.layout.pipeline - 1
     head = (_norm_bytes(setup) + setup.compute_bytes) * setup.model.hidden * setup.tokens if last else 8.0 * setup.tokens
     activations = flights * saved + head
-    logits, logits_after = _logits(setup) if last else (0.0, 0.0)
+    logits, logits_after = (size / setup.schedule_parts for size in _logits(setup)) if last else (0.0, 0.0)
     communication = _communication(setup, weights)
     copies = {**static, MemoryPart.CASTS: _casts(setup, weights)}
     moments: dict[MemoryMoment, dict[MemoryPart, float]] = {}
@@ -286,8 +286,9 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     head_grad = head_grad if not setup.lora_rank else 0.0
     moments[MemoryMoment.BACKWARD] = {
         **copies, MemoryPart.GRADIENTS: max(grads_kept, min(head_grad, grads)),
-        MemoryPart.ACTIVATIONS: activations + recomputed_bytes,
-        MemoryPart.BACKWARD: max(_backward_temporaries(setup), logits_after), MemoryPart.COMMUNICATION: communication,
+        MemoryPart.ACTIVATIONS: activations + recomputed_bytes / setup.schedule_parts,
+        MemoryPart.BACKWARD: max(_backward_temporaries(setup) / setup.schedule_parts, logits_after),
+        MemoryPart.COMMUNICATION: communication,
     }  # fmt: skip
     update = _update_temporaries(setup, weights)
     moments[MemoryMoment.UPDATE] = {**static, MemoryPart.GRADIENTS: grads, MemoryPart.UPDATE: update}
@@ -346,7 +347,8 @@ def in_flight(setup: TrainingSetup, stage: int) -> float:
     pipeline, virtual = setup.layout.pipeline, setup.layout.virtual_stages
     if pipeline == 1:
         return 1.0
-    flights = float(min(setup.accumulation, pipeline - stage))
+    parts = setup.schedule_parts
+    flights = float(min(setup.accumulation * parts, pipeline - stage)) / parts
     return flights * (1 + (pipeline - 1) / (pipeline * virtual)) if virtual > 1 and stage == 0 else flights
 
 
@@ -403,7 +405,7 @@ def _logits(setup: TrainingSetup) -> tuple[float, float]:
         elements = min(elements, 1024 * setup.model.vocabulary / tensor)
     wide = 4 if setup.fp32_logits else number
     converted = wide != number
-    if setup.layout.tensor > 1 or setup.fused:
+    if setup.fused:
         # vocabulary-parallel cross entropy works in place on one fp32 copy, whose gradient is the 16-bit one
         return elements * (number + wide), elements * number
     # backward: log-probabilities, gradient of the loss, gradient of the log-softmax
@@ -437,6 +439,9 @@ def _communication(setup: TrainingSetup, weights: StageWeights) -> float:
     layout = setup.layout
     if layout.shards == 1 and layout.data == 1:
         return 0.0
+    if layout.zero >= 3 and setup.schedule_parts > 1:
+        # of all its parts a pipelined FSDP gathers the weights once, and reduces their gradients once, as the fp32 sum
+        return (setup.compute_bytes + 4) * weights.total
     if layout.zero >= 3:
         width = _frozen_bits(setup) / 8 if setup.lora_rank else setup.compute_bytes
         gathered = 2 * width * weights.layer  # one at work, one ahead

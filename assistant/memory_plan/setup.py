@@ -235,6 +235,8 @@ class TrainingSetup:
     """Tokens of one sample."""
     micro_batch: int
     """Samples that one data-parallel rank computes at once."""
+    schedule_parts: int = 1
+    """Parts into which the pipeline schedule itself cuts a micro-batch (torchtitan); 1: none."""
     accumulation: int = 1
     """Micro-batches of one optimiser step on a rank."""
     precision: Precision = Precision.MIXED
