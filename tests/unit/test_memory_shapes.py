@@ -13,7 +13,7 @@ from assistant.memory_plan import intake
 from assistant.memory_plan.plan import make_plan
 from assistant.memory_plan.problems import MemoryReading
 from assistant.memory_plan.setup import GIB, ModelShape
-from assistant.memory_plan.shapes import FAMILIES, shape_named
+from assistant.memory_plan.shapes import FAMILIES, published_shapes, shape_named
 
 CASES = Path(__file__).parents[1] / "cases" / "memory_plan"
 NOTHING = MemoryReading((), None, 0, (), 0)
