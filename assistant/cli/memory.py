@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assistant.memory_plan.ladder import Rung
     from assistant.memory_plan.plan import MemoryPlan
     from assistant.memory_plan.problems import MemoryProblem
+    from assistant.records import Job
 
 memory_app = app(help="Plan how a run fits into the memory of its GPUs.", no_args_is_help=True)
 
@@ -80,9 +81,10 @@ def plan(
     if gpu_memory and not LEAST_GIB <= gpu_memory <= MOST_GIB:
         raise UsageError(f"--gpu-memory: wanted GiB from {LEAST_GIB:g} to {MOST_GIB:,.0f}, found {gpu_memory:g}")
     invocation = invocation_of(context)
-    name, lines = _log_lines(context, log, job)
+    subject = _job(invocation, job) if job else None
+    name, lines = _log_lines(context, log, subject)
     reading = read_problems(lines, log_file=name) if lines else MemoryReading((), None, 0, (), 0)
-    run = _arguments(invocation, job, config or [], command, lines, gpus)
+    run = _arguments(invocation, subject, config or [], command, lines, gpus)
     memory_plan = make_plan(reading, run, gpu_memory=gpu_memory * GIB)
     if as_json:
         print_json(as_record(memory_plan))
@@ -90,22 +92,54 @@ def plan(
         _show(memory_plan, name)
 
 
-def _log_lines(context: typer.Context, log: str, job: str) -> tuple[str, list[Line]]:
+def _job(invocation: Invocation, job: str) -> Job:
+    """Return a job as its scheduler knows it; neither a store nor a local cluster is made for it.
+
+    Raises:
+        ToolError: The scheduler knows no such job.
+    """
+    from assistant.ports import SystemClock
+    from assistant.wiring import local_folder, scheduler_of
+
+    folder = local_folder(invocation.settings)
+    if invocation.settings.scheduler == "local" and not folder.exists():
+        raise ToolError(f"job {job!r} is unknown: there is no local cluster in {folder}, and no other scheduler is set")
+    return scheduler_of(invocation.settings, SystemClock()).job(job)
+
+
+def _log_of_job(context: typer.Context, subject: Job | None) -> str:
+    """Return the path of a job's log; empty where it has none that can be read."""
+    from assistant.recover.joblog import logs_of
+    from assistant.untrusted import reading_as
+
+    if subject is None:
+        return ""
+    readable = () if subject.log is not None else logs_of(subject).readable
+    path = subject.log or (readable[0].path if readable else None)
+    if path is None:
+        return ""
+    context.with_resource(reading_as(subject.account))  # until the command has ended
+    try:
+        return log_of(context, str(path))
+    except ToolError:
+        return ""
+
+
+def _log_lines(context: typer.Context, log: str, subject: Job | None) -> tuple[str, list[Line]]:
     """Return the name of the log and those of its lines that count; no lines where only arguments are given."""
     from assistant.memory_plan.intake import counted_lines
 
-    if not log and not job:
+    if not log and subject is None:
         return "", []
-    try:
-        path = log_of(context, log or job) if job or log == "-" else log
-    except ToolError:
-        if log:
-            raise
+    path = log_of(context, log) if log == "-" else log or _log_of_job(context, subject)
+    if not path:
         return "", []  # without a log the arguments of the job tell something
     return Path(path).name if path != "-" else "stdin", counted_lines(open_lines(path))
 
 
-def _arguments(invocation: Invocation, job: str, configs: list[Path], command: str, lines: list[Line], gpus: int) -> RunArguments:
+def _arguments(
+    invocation: Invocation, subject: Job | None, configs: list[Path], command: str, lines: list[Line], gpus: int
+) -> RunArguments:
     from assistant.memory_plan import intake
     from assistant.recover.job_program import FileReader, config_values
 
@@ -117,8 +151,7 @@ def _arguments(invocation: Invocation, job: str, configs: list[Path], command: s
             raise InputError(f"{path}: holds no settings; wanted a configuration of a run in TOML, YAML or JSON")
     if command:
         return intake.run_of_command(command, read, folder=str(Path.cwd()), files=files, lines=lines, gpus=gpus, site=site)
-    if job:
-        subject = invocation.engine().scheduler.job(job)
+    if subject is not None:
         return intake.run_of_job(subject, FileReader(subject.account), files=files, lines=lines, gpus=gpus, site=site)
     if files:
         return intake.run_of_configs(files, read, lines=lines, gpus=gpus, site=site)

@@ -23,6 +23,8 @@ CONTEXT_BYTES = 0.7e9
 """CUDA context, cuBLAS workspace and loaded kernels of one process."""
 NCCL_BYTES = 0.3e9
 """Buffers of NCCL's channels for each communicator of more than one rank."""
+QUANTISED_BITS, DOUBLE_QUANTISED_BITS = {4: 4.5, 8: 8.0}, 4.127
+"""Bits of a quantised weight with its scales. Source: arXiv 2305.14314 (QLoRA), section 3: an fp32 scale for 64 weights."""
 SMALL_TENSOR = 4
 """Bytes of fp32 sums that a normalisation keeps of a token."""
 
@@ -66,8 +68,12 @@ class StageWeights:
     """Of the output matrix where it is one of its own."""
     linear: float
     """Those that `autocast` copies into 16 bits."""
+    blocks: float
+    """Of the linear layers between embedding and head."""
     largest: float
     """Of the largest matrix."""
+    largest_linear: float
+    """Of the largest matrix of a linear layer between embedding and head."""
     layer: float
     """Of one layer with its experts."""
     trained: float
@@ -122,7 +128,9 @@ def stage_weights(setup: TrainingSetup, stage: int) -> StageWeights:
     if setup.lora_rank:
         wide = setup.lora_matrices * (model.hidden + (model.inner + model.query) / 2)
         trained = layers * setup.lora_rank * wide / layout.tensor
-    return StageWeights(dense, experts, embedding, head, linear, max(matrices) / layout.tensor, layer, trained)
+    blocks = split / layout.tensor + experts
+    largest, largest_linear = max(matrices) / layout.tensor, matrices[0] / layout.tensor
+    return StageWeights(dense, experts, embedding, head, linear, blocks, largest, largest_linear, layer, trained)
 
 
 @dataclass(frozen=True)
@@ -266,10 +274,9 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     last = stage == setup.layout.pipeline - 1
     head = (_norm_bytes(setup) + setup.compute_bytes) * setup.model.hidden * setup.tokens if last else 8.0 * setup.tokens
     activations = flights * saved + head
-    logits, logits_after = _logits(setup) if last else (0.0, 0.0)
+    logits, logits_after = (size / setup.schedule_parts for size in _logits(setup)) if last else (0.0, 0.0)
     communication = _communication(setup, weights)
-    autocast = 2.0 * weights.linear if setup.precision is Precision.AUTOCAST and setup.layout.zero < 3 else 0.0
-    copies = {**static, MemoryPart.CASTS: autocast}
+    copies = {**static, MemoryPart.CASTS: _casts(setup, weights)}
     moments: dict[MemoryMoment, dict[MemoryPart, float]] = {}
     moments[MemoryMoment.LOSS] = {
         **copies, MemoryPart.GRADIENTS: grads_kept, MemoryPart.ACTIVATIONS: activations, MemoryPart.LOGITS: logits,
@@ -279,8 +286,9 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     head_grad = head_grad if not setup.lora_rank else 0.0
     moments[MemoryMoment.BACKWARD] = {
         **copies, MemoryPart.GRADIENTS: max(grads_kept, min(head_grad, grads)),
-        MemoryPart.ACTIVATIONS: activations + recomputed_bytes,
-        MemoryPart.BACKWARD: max(_backward_temporaries(setup), logits_after), MemoryPart.COMMUNICATION: communication,
+        MemoryPart.ACTIVATIONS: activations + recomputed_bytes / setup.schedule_parts,
+        MemoryPart.BACKWARD: max(_backward_temporaries(setup) / setup.schedule_parts, logits_after),
+        MemoryPart.COMMUNICATION: communication,
     }  # fmt: skip
     update = _update_temporaries(setup, weights)
     moments[MemoryMoment.UPDATE] = {**static, MemoryPart.GRADIENTS: grads, MemoryPart.UPDATE: update}
@@ -305,6 +313,31 @@ def estimate_stage(setup: TrainingSetup, stage: int, *, expandable: bool = False
     return StageEstimate(stage, moment, parts, totals, host)
 
 
+def _casts(setup: TrainingSetup, weights: StageWeights) -> float:
+    """Return the 16-bit copies that autocast keeps of fp32 weights.
+
+    Beside adapters, frozen weights have 16 bits already, or are quantised: then a matrix is dequantised for its product only.
+    """
+    if setup.lora_rank:
+        casts = 2.0 * weights.trained if setup.precision is Precision.AUTOCAST else 0.0
+        return casts + (2.0 * weights.largest_linear if setup.frozen_bits in QUANTISED_BITS else 0.0)
+    return 2.0 * weights.linear if setup.precision is Precision.AUTOCAST and setup.layout.zero < 3 else 0.0
+
+
+def _frozen_bits(setup: TrainingSetup) -> float:
+    return (
+        DOUBLE_QUANTISED_BITS if setup.double_quantised and setup.frozen_bits == 4 else QUANTISED_BITS.get(setup.frozen_bits, 16.0)
+    )
+
+
+def _frozen_bytes(setup: TrainingSetup, weights: StageWeights) -> float:
+    """Return the bytes of frozen weights on a rank; bitsandbytes quantises linear layers, but neither embedding nor head."""
+    frozen = _sharded(setup, weights, 3)
+    bits = _frozen_bits(setup)
+    share = weights.blocks / max(1.0, weights.total)
+    return frozen * (share * bits + (1 - share) * 16) / 8
+
+
 def in_flight(setup: TrainingSetup, stage: int) -> float:
     """Return how many micro-batches a stage keeps activations of, in units of its own layers.
 
@@ -314,7 +347,8 @@ def in_flight(setup: TrainingSetup, stage: int) -> float:
     pipeline, virtual = setup.layout.pipeline, setup.layout.virtual_stages
     if pipeline == 1:
         return 1.0
-    flights = float(min(setup.accumulation, pipeline - stage))
+    parts = setup.schedule_parts
+    flights = float(min(setup.accumulation * parts, pipeline - stage)) / parts
     return flights * (1 + (pipeline - 1) / (pipeline * virtual)) if virtual > 1 and stage == 0 else flights
 
 
@@ -334,7 +368,7 @@ def _sharded(setup: TrainingSetup, weights: StageWeights, from_stage: int) -> fl
 def _states(setup: TrainingSetup, weights: StageWeights) -> tuple[dict[MemoryPart, float], float]:
     """Return weights and optimiser states on the GPU, and what of them lies in host memory."""
     if setup.lora_rank:
-        frozen = _sharded(setup, weights, 3) * setup.frozen_bits / 8
+        frozen = _frozen_bytes(setup, weights)
         trained = weights.trained / (setup.layout.shards if setup.layout.zero >= 1 else 1)
         states = trained * STATE_BYTES[setup.optimizer] * (0 if setup.offload_optimizer else 1)
         return {MemoryPart.WEIGHTS: frozen + 4 * weights.trained, MemoryPart.STATES: states}, 0.0
@@ -371,7 +405,7 @@ def _logits(setup: TrainingSetup) -> tuple[float, float]:
         elements = min(elements, 1024 * setup.model.vocabulary / tensor)
     wide = 4 if setup.fp32_logits else number
     converted = wide != number
-    if setup.layout.tensor > 1 or setup.fused:
+    if setup.fused:
         # vocabulary-parallel cross entropy works in place on one fp32 copy, whose gradient is the 16-bit one
         return elements * (number + wide), elements * number
     # backward: log-probabilities, gradient of the loss, gradient of the log-softmax
@@ -405,8 +439,12 @@ def _communication(setup: TrainingSetup, weights: StageWeights) -> float:
     layout = setup.layout
     if layout.shards == 1 and layout.data == 1:
         return 0.0
+    if layout.zero >= 3 and setup.schedule_parts > 1:
+        # of all its parts a pipelined FSDP gathers the weights once, and reduces their gradients once, as the fp32 sum
+        return (setup.compute_bytes + 4) * weights.total
     if layout.zero >= 3:
-        gathered = 2 * setup.compute_bytes * weights.layer  # one at work, one ahead
+        width = _frozen_bits(setup) / 8 if setup.lora_rank else setup.compute_bytes
+        gathered = 2 * width * weights.layer  # one at work, one ahead
         whole_grads = 0.0 if setup.lora_rank else (setup.compute_bytes + 4) * weights.layer
         ends = setup.compute_bytes * (weights.embedding + weights.head)
         ends += 0.0 if setup.lora_rank else (setup.compute_bytes + 4) * max(weights.head, weights.embedding)

@@ -12,7 +12,6 @@ from pathlib import Path
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan.arguments import (
-    RunArgument,
     RunArguments,
     arguments_of_config,
     arguments_of_log,
@@ -21,6 +20,7 @@ from assistant.memory_plan.arguments import (
     read_arguments,
 )
 from assistant.memory_plan.problems import GATE
+from assistant.memory_plan.reader import RunArgument
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, launches_of
 from assistant.recover.job_program import JobProgram, job_launches, launched_program
@@ -33,6 +33,8 @@ SETTINGS_LINES = 6_000
 MOST_PROGRAMS = 20
 LONGEST_QUOTE = 80
 """Characters of a command line that a message shows."""
+_FILE_NAME = re.compile(r"(?:\w{0,40}_)?config(?:_file|_path)?|deepspeed|hparams_file|yaml_cfg|fsdp")
+"""Options that name a configuration."""
 _GPUS = re.compile(r"--(?:gpus-per-node|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]{0,30}:)?(\d{1,3})\b")
 _ALL_GPUS = re.compile(r"(?:--gpus|-G)[= ](?:[A-Za-z][\w.-]{0,30}:)?(\d{1,6})\b")
 
@@ -185,8 +187,42 @@ def _best(
         launcher = launch.words[: max(0, len(launch.words) - len(launch.arguments))]
         typed = arguments_of_options(option for option in program.options if not option.file)
         from_files = arguments_of_options(option for option in program.options if option.file)
-        arguments = [*typed, *arguments_of_words(launcher), *configured, *from_files, *log]
-        runs.append(read_arguments(arguments, gpus=gpus, site=site, read=read))
+        launched = arguments_of_words(launcher)
+        of_launcher, unread = _named_files(launch, launched, typed, read)
+        arguments = [*typed, *launched, *configured, *from_files, *of_launcher, *log]
+        run = read_arguments(arguments, gpus=gpus, site=site, read=read)
+        runs.append(replace(run, remarks=(*unread, *run.remarks)))
     if not runs:
         return read_arguments([*configured, *log], gpus=gpus, site=site, read=read)
     return max(runs, key=lambda run: (run.setup is not None, -len(run.missing), len(run.arguments)))
+
+
+def _named_files(
+    launch: Launch, launched: Sequence[RunArgument], typed: Sequence[RunArgument], read: Callable[[str], str | None]
+) -> tuple[list[RunArgument], list[str]]:
+    """Return what the configurations say that a launcher names (`accelerate launch --config_file`), and which files are unread."""
+    arguments: list[RunArgument] = []
+    unread: list[str] = []
+    programs = [argument for argument in typed if _names_file(argument)]
+    pending = [argument for argument in launched if _names_file(argument)]
+    seen: set[str] = set()
+    while (pending or programs) and len(seen) < MOST_PROGRAMS:
+        of_launcher = bool(pending)
+        argument = (pending or programs).pop(0)
+        path = launch.outside(argument.value)
+        if str(path) in seen:
+            continue
+        seen.add(str(path))
+        text = read(str(path)) if path is not None else None
+        values = arguments_of_config(path, text) if path is not None and text else []
+        if not values:
+            unread.append(f"{argument.value} ({argument.origin}) cannot be read or holds no settings: what it says does not count")
+        elif of_launcher:
+            arguments += values
+            pending += [value for value in values if _names_file(value)]
+    return arguments, unread
+
+
+def _names_file(argument: RunArgument) -> bool:
+    last = argument.name.rpartition(".")[2]
+    return _FILE_NAME.fullmatch(last) is not None and argument.value.endswith((".json", ".yaml", ".yml", ".toml"))

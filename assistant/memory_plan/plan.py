@@ -71,15 +71,21 @@ def make_plan(reading: MemoryReading, run: RunArguments, *, gpu_memory: float = 
     """
     problem = reading.problems[0] if reading.problems else None
     capacity, source = _capacity(reading, gpu_memory)
-    notes = [f"assumed: {sentence}" for sentence in run.assumed]
+    notes = [*run.remarks, *(f"assumed: {sentence}" for sentence in run.assumed)]
     measures = tuple(_measures(problem, run)) if problem is not None else ()
     setup = run.setup
+    told = _capacity(reading, 0.0)[0]
+    if gpu_memory and told and abs(gpu_memory - told) > 0.02 * told:
+        notes.append(f"the log tells of a GPU with {gib(told)}; the plan is for one with {gib(gpu_memory)}, as given")
     if setup is None:
         notes.append(f"no figures are predicted: neither arguments nor log say {' and '.join(run.missing)}")
         return MemoryPlan(reading, run, None, None, capacity, source, Calibration(), measures, (), None, tuple(notes))
     calibration, doubt = calibrate(setup, reading)
     least = calibration.measured
-    of_its_own = problem is not None and problem.kind not in (*_NO_SETTING, MemoryKind.FRAGMENTATION)
+    contradiction = reading.message.contradiction if reading.message is not None else ""
+    if contradiction:
+        notes.append(f"the figures of the message are not used, for they cannot all be true: {contradiction}")
+    of_its_own = not contradiction and problem is not None and problem.kind not in (*_NO_SETTING, MemoryKind.FRAGMENTATION)
     if of_its_own and (own_capacity := _capacity(reading, 0.0)[0] or capacity):
         calibration, refuted = _refuted(setup, reading, calibration, own_capacity)
         doubt += refuted
@@ -124,12 +130,18 @@ def calibrate(setup: TrainingSetup, reading: MemoryReading) -> tuple[Calibration
     static = guess.parts[MemoryPart.WEIGHTS] + guess.parts[MemoryPart.STATES]
     dynamic = guess.allocated - static
     message = reading.message
-    logged = [figure for figure in reading.figures if figure.kind == "peak"]
     measured, source = 0.0, ""
+    logged = [figure for figure in reading.figures if figure.kind == "peak"]
+    reserved = [figure for figure in reading.figures if figure.kind == "reserved"]
     if logged:
         highest = max(logged, key=lambda figure: figure.size)
         measured, source = highest.size, f"peak of {gib(highest.size)} in line {highest.line} of the log"
-    if message is not None and message.form.startswith("torch") and message.allocated:
+    elif reserved:  # what is reserved has the fragmentation in it, which the prediction counts by itself
+        highest = max(reserved, key=lambda figure: figure.size)
+        share = guess.parts[MemoryPart.FRAGMENTATION] / max(1.0, guess.allocated)
+        measured = highest.size / (1 + share)
+        source = f"reserved peak of {gib(highest.size)} in line {highest.line} of the log"
+    if message is not None and message.form.startswith("torch") and message.allocated and not message.contradiction:
         least_bytes = message.allocated + message.requested
         if least_bytes > (measured or guess.allocated):  # else it ran out before the peak, of which it says nothing then
             measured, source = least_bytes, f"{gib(least_bytes)} allocated or wanted at line {reading.line} of the log"

@@ -111,6 +111,7 @@ _CONTINUES = re.compile(
 )
 _MODEL_TO = re.compile(r"^(?:to|cuda|_apply|convert)$")
 _BACKWARD = frozenset(("backward", "_engine_run_backward", "run_backward"))
+_PINNING = frozenset(("pin_memory", "_pin_memory", "_pin_memory_loop", "do_one_step", "cudaHostAlloc", "cudaHostRegister"))
 _WORKERS_LINE = re.compile(r"DataLoader worker|pt_data_worker|pt_main_thread")
 _SAVING_LINE = re.compile(
     r"\b(?:[Ss]aving|[Ss]tart(?:ed|ing)? (?:to )?sav\w+|[Ss]taging|[Ww]riting) .{0,60}(?:checkpoint|state|model)|async_save"
@@ -154,9 +155,11 @@ def read_problems(
         first = messages[0][1].place
         of_place = [entry for entry in messages if entry[1].place is (MemoryPlace.GPU if first is MemoryPlace.GPU else first)]
         best = max(of_place, key=lambda entry: (bool(entry[1].total or entry[1].requested or entry[1].limit), -entry[0].number))
+    if best is not None and reader.pins(*best):
+        best = (best[0], MemoryMessage(MemoryPlace.HOST, "pinned"))
     steps = progress.before(best[0].number) if best is not None else len(progress.lines)
     if best is None and not host:
-        return MemoryReading((), None, 0, tuple(figures), steps)
+        return MemoryReading(tuple(_killed(lines, log_file)), None, 0, tuple(figures), steps)
     if best is None:
         problems = _host_problems(host[0], host, lines, kernel_file)
         return MemoryReading(tuple(problems), host[0][1], host[0][0].number, tuple(figures), steps)
@@ -204,6 +207,14 @@ class _Problems:
     streams: Streams
     figures: Sequence[MemoryFigure]
     file: str
+
+    def pins(self, line: Line, message: MemoryMessage) -> bool:
+        """Tell whether a message without figures comes of a frame that pins host memory: CUDA says the same of it."""
+        if message.place is not MemoryPlace.GPU or message.total or message.requested:
+            return False
+        episode = next((episode for episode in self.episodes if episode.first <= line.number <= episode.last + 1), None)
+        frames = [frame for exception in (episode.raised if episode else ()) for frame in exception.frames]
+        return any(frame.function in _PINNING or frame.file.endswith("/pin_memory.py") for frame in frames[-4:])
 
     def of_gpu(self, line: Line, message: MemoryMessage, steps: int, all_lines: Sequence[Line]) -> list[MemoryProblem]:
         """Return the explanations of a shortage on a GPU."""
@@ -329,7 +340,10 @@ class _Problems:
             f" It came after {steps} logged step{'s' * (steps != 1)}." if steps else " It came before the first logged step."
         )
         rank_words = f" {ranks} ranks say so." if ranks > 1 else ""
-        decides = "" if used and message.total else (
+        if message.contradiction:
+            words += f" Its figures are not to be trusted: {message.contradiction}."
+            confidence = min(confidence, 0.4)
+        decides = "" if used and message.total and not message.contradiction else (
             "How much each process holds: nvidia-smi while it runs, or torch.cuda.memory_summary() before the failing call."
         )  # fmt: skip
         return MemoryProblem(MemoryKind.NEED, f"{words}{time_words}{rank_words}", proof, decides, confidence)
@@ -373,6 +387,32 @@ class _Problems:
         sources = [line for line in self.lines if line.number in numbers] if numbers else []
         source = next((line for line in reversed(sources) if fits_rule(rule.code, line.text[:400])), None)
         return ProofLine(self.file, source.number, source.text) if source is not None else None
+
+
+_KILLED = re.compile(
+    r"(?:line \d{1,7}|^\S{0,80}): +\d{1,10} Killed\b|^\s{0,8}Killed\s*$|[Ee]xit(?:ed with exit)? code:? (?:137|-9)\b"
+)
+_ENDED_BY = re.compile(r"CANCELLED|DUE TO|scancel|[Pp]reempt|SIGTERM|TIME ?LIMIT|NODE_FAIL|Traceback \(most|NODE FAILURE|Keyboard")
+KILLED_LINES = 40
+"""Last lines of a log in which it counts that a process was killed."""
+
+
+def _killed(lines: Sequence[Line], file: str) -> list[MemoryProblem]:
+    """Return that the kernel may have ended the process, where nothing but its end by SIGKILL shows."""
+    last = lines[-KILLED_LINES:]
+    line = next((line for line in last if _KILLED.search(line.text[:400])), None)
+    if line is None or any(_ENDED_BY.search(other.text[:400]) for other in last):
+        return []
+    return [
+        MemoryProblem(
+            MemoryKind.HOST,
+            "The process was ended by SIGKILL, and nothing says by whom: most often by the kernel, for host memory; a person "
+            "or the scheduler may have, too.",
+            (ProofLine(file, line.number, line.text),),
+            "dmesg of the node (oom-kill), and sacct -o State,MaxRSS of the job: OUT_OF_MEMORY tells of memory.", 0.35,
+            cause=HostCause.PROCESS,
+        )
+    ]  # fmt: skip
 
 
 def _shared(entry: tuple[Line, MemoryMessage], file: str) -> MemoryProblem:

@@ -235,6 +235,8 @@ class TrainingSetup:
     """Tokens of one sample."""
     micro_batch: int
     """Samples that one data-parallel rank computes at once."""
+    schedule_parts: int = 1
+    """Parts into which the pipeline schedule itself cuts a micro-batch (torchtitan); 1: none."""
     accumulation: int = 1
     """Micro-batches of one optimiser step on a rank."""
     precision: Precision = Precision.MIXED
@@ -275,6 +277,8 @@ class TrainingSetup:
     """Matrices of a layer that have an adapter."""
     frozen_bits: int = 16
     """Bits of a frozen weight beside adapters: 4 and 8 for quantised ones."""
+    double_quantised: bool = False
+    """Whether the scales of quantised weights are quantised as well."""
     eval_batch: int = 0
     """Samples that an evaluation computes at once; 0: none runs."""
     bucket_elements: int = 0

@@ -8,6 +8,7 @@ from shlex import quote
 
 from assistant.memory_plan.arguments import RunArguments
 from assistant.memory_plan.setup import Framework, Optimizer, Recompute, TrainingSetup
+from assistant.recover.job_program import normalised
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,12 @@ def changed_arguments(run: RunArguments, old: TrainingSetup, new: TrainingSetup)
             spell(quantity, getattr(before, quantity) or "", getattr(layout, quantity))
     if new.offload_optimizer != old.offload_optimizer:
         spell("offload_optimizer", "", {Framework.MEGATRON: "", Framework.TORCHTITAN: "true"}.get(run.framework, "cpu"))
+        if run.framework is Framework.MEGATRON:  # its arguments.py asserts both
+            for name in ("--use-distributed-optimizer", "--use-precision-aware-optimizer"):
+                if not any(argument.name == normalised(name) for argument in run.arguments) and not any(
+                    change.name == name for change in changes
+                ):
+                    changes.append(ChangedArgument(name, "", "", "to be added to the command line"))
     if new.offload_activations != old.offload_activations:
         spell("offload_activations", "", "true")
     if new.chunked_logits != old.chunked_logits:

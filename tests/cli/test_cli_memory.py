@@ -157,6 +157,16 @@ def test_a_job_gives_its_log_and_the_arguments_of_its_script(cli: Run, store_pat
     assert len(scheduler.jobs()) == 1
 
 
+def test_a_job_that_nobody_knows_leaves_no_store_and_no_cluster(cli: Run, store_path: Path, home: Path) -> None:
+    before = sorted(path.relative_to(home) for path in home.rglob("*"))
+    said = cli("memory", "plan", "--job", "77")
+    assert said.code == Exit.ERROR
+    assert "77" in said.err
+    assert not store_path.exists()
+    assert not (store_path.parent / "local").exists()
+    assert sorted(path.relative_to(home) for path in home.rglob("*")) == before
+
+
 def test_standard_input_is_a_log(cli: Run, log: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "assistant", "memory", "plan", "--log", "-"], input=log.read_text(),

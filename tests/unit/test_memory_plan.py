@@ -12,11 +12,12 @@ import pytest
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.memory_plan import intake
-from assistant.memory_plan.arguments import RunArguments, published_shapes, shape_named
+from assistant.memory_plan.arguments import RunArguments
+from assistant.memory_plan.estimate import MemoryPart
 from assistant.memory_plan.ladder import TrainingEffect
 from assistant.memory_plan.plan import MemoryPlan, make_plan
 from assistant.memory_plan.problems import MemoryReading, read_problems
-from assistant.memory_plan.setup import GIB, ModelShape
+from assistant.memory_plan.setup import GIB
 from assistant.memory_plan.spelling import ChangedArgument
 from assistant.records import Job, JobSpec, JobState
 
@@ -63,61 +64,142 @@ def test_arguments_are_read(case: dict[str, Any]) -> None:
     run = run_of(case)
     assert run.framework == case["framework"]
     assert list(run.missing) == case.get("missing", [])
+    assert case.get("conflict", "") in run.conflict
+    assert bool(run.conflict) == ("conflict" in case)
+    assert [case.get("remark", "") in remark for remark in run.remarks] == [True] * ("remark" in case)
     for part in ("setup", "layout", "model"):
         record = run.setup if part == "setup" else getattr(run.setup, part, None)
         assert {name: getattr(record, name) for name in case.get(part, {})} == case.get(part, {})
 
 
-def test_published_models_have_the_weights_that_their_authors_state() -> None:
-    table = tomllib.loads((Path(__file__).parents[2] / "knowledge" / "model_shapes.toml").read_text())["model"]
-    assert len(table) >= 20
-    for entry in table:
-        assert ModelShape(**entry["shape"]).parameters == entry["parameters"], entry["names"]
+ACCELERATE = """
+distributed_type: FSDP
+fsdp_config:
+  fsdp_sharding_strategy: {strategy}
+  fsdp_version: 1
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+"""
+OF_8B = " train.py --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 2 --max_length 2048"
+
+
+@pytest.mark.parametrize(("strategy", "zero"), [("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("NO_SHARD", 0), ("1", 3), ("2", 2)])
+def test_the_configuration_of_accelerate_is_read(strategy: str, zero: int) -> None:
+    files = {"/work/acc.yaml": ACCELERATE.format(strategy=strategy)}
+    run = intake.run_of_command(f"accelerate launch --config_file acc.yaml{OF_8B}", files.get, folder="/work")
+    assert run.setup is not None
+    assert (run.setup.layout.gpus, run.setup.layout.zero) == (16, zero)
+    assert run.setup.precision != "fp32"
+    assert run.remarks == ()
+
+
+def test_what_accelerate_hands_to_deepspeed_is_read() -> None:
+    files = {
+        "/work/acc.yaml": "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\nnum_processes: 8\n",
+        "/work/ds.json": '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}}',
+    }
+    run = intake.run_of_command(f"accelerate launch --config_file acc.yaml{OF_8B}", files.get, folder="/work")
+    assert run.setup is not None
+    assert run.setup.layout.zero == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "layers"),
-    [("meta-llama/Llama-3.1-8B-Instruct", 32), ("/models/Qwen2.5-72B", 80), ("gpt2", 12), ("mistralai/Mixtral-8x7B-v0.1", 32)],
+    "command",
+    [
+        f"accelerate launch --config_file gone.yaml{OF_8B}",
+        f"torchrun --nproc_per_node 8{OF_8B} --deepspeed gone.yaml",
+        f"torchrun --nproc_per_node 8{OF_8B} --config=gone.yaml",
+    ],
 )
-def test_a_model_is_known_by_its_name(name: str, layers: int) -> None:
-    shape = shape_named(name)
-    assert shape is not None
-    assert shape.layers == layers
+def test_a_file_that_is_named_and_cannot_be_read_is_noted(command: str) -> None:
+    plan = make_plan(NOTHING, intake.run_of_command(command, lambda _: None, folder="/work"), gpu_memory=80 * GIB)
+    assert "gone.yaml" in plan.notes[0]
+    assert "does not count" in plan.notes[0]
 
 
-@pytest.mark.parametrize("name", ["llama-3-80b", "my-model", "", "gpt22", "../../etc/passwd"])
-def test_another_name_is_no_known_model(name: str) -> None:
-    assert shape_named(name) is None
+@pytest.mark.parametrize("name", ["LOMO", "GaLore"])
+def test_no_way_out_that_keeps_the_training_swaps_the_optimiser(name: str) -> None:
+    plan = plan_for(name, 40)
+    same = [rung for rung in (*plan.ladder, *([plan.proposal] if plan.proposal else [])) if rung.effect is TrainingEffect.SAME]
+    assert same
+    assert not any("optim" in argument.name for rung in same for argument in rung.arguments)
 
 
-def test_the_shape_of_a_local_model_is_read_from_its_configuration() -> None:
-    config = (
-        '{"num_hidden_layers": 10, "hidden_size": 640, "num_attention_heads": 10, "vocab_size": 1000, "intermediate_size": 1700,'
-        ' "max_position_embeddings": 4096, "tie_word_embeddings": true}'
+def test_megatron_offloads_its_optimiser_only_with_what_it_asserts() -> None:
+    plan = plan_for("Megatron with torch's FSDP", 40)
+    rung = next(rung for rung in plan.ladder if rung.name == "optimiser states in host memory")
+    names = [argument.name for argument in rung.arguments]
+    assert names == ["--optimizer-cpu-offload", "--use-distributed-optimizer", "--use-precision-aware-optimizer"]
+
+
+@pytest.mark.parametrize("reserved", [45.0, 55.2, 80.0])
+def test_a_reserved_peak_that_was_logged_is_met(reserved: float) -> None:
+    row = "[rank0]:[titan] 2026-06-01 10:00:0{} - root - INFO - step:  {}  loss: 9.2  memory: {:.2f}GiB(58.13%)  tps: 5,000"
+    reading = read_problems(lines_of("\n".join(row.format(step, step, reserved) for step in range(1, 6))))
+    plan = make_plan(reading, TITAN, gpu_memory=95 * GIB)
+    assert plan.peak is not None
+    assert plan.peak / GIB == pytest.approx(reserved, rel=0.03)
+    assert "reserved peak" in plan.calibration.source
+
+
+def test_the_memory_of_the_log_is_not_put_aside_in_silence() -> None:
+    plan = make_plan(out_of_memory(77.0, 0.5), run_named("Megatron"), gpu_memory=141 * GIB)
+    assert any("the log tells of a GPU with" in note for note in plan.notes)
+
+
+def test_figures_that_cannot_be_true_are_said_to_be_and_not_used() -> None:
+    reading = read_problems(
+        lines_of(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of "
+            "which 1.21 GiB is free. Including non-PyTorch memory, this process has 77.89 GiB memory in use. Of the allocated "
+            "memory 120.20 GiB is allocated by PyTorch, and 412.50 MiB is reserved by PyTorch but unallocated."
+        )
     )
-    words = "python train.py --model_name_or_path /m/own --per_device_train_batch_size 2 --max_length 128 --bf16"
-    run = intake.run_of_command(words, {"/m/own/config.json": config}.get, folder="/work")
-    assert run.setup is not None
-    assert (run.setup.model.layers, run.setup.model.ffn, run.setup.model.tied) == (10, 1700, True)
+    assert "not to be trusted" in reading.problems[0].summary
+    plan = make_plan(reading, run_named("Megatron"))
+    assert plan.calibration.source == ""
+    assert any("cannot all be true" in note for note in plan.notes)
 
 
 TITAN = run_named("torchtitan")
 
 
-@pytest.mark.parametrize(("gpus", "published"), [(8, 82.4), (128, 67.0)])
-def test_published_peaks_of_torchtitan_are_met(gpus: int, published: float) -> None:
-    """Source: torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, FSDP without compile, GiB."""
-    case = next(case for case in RUNS if case["name"] == "torchtitan")
-    plan = make_plan(NOTHING, run_of({**case, "gpus": gpus}), gpu_memory=96 * GIB)
+PEAKS = tomllib.loads((CASES / "torchtitan_peaks.toml").read_text(encoding="utf-8"))["peak"]
+SETTINGS = """
+[model]
+name = "llama3"
+flavor = "{flavor}"
+[training]
+local_batch_size = {batch}
+seq_len = {tokens}
+[activation_checkpoint]
+mode = "{recompute}"
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = {tensor}
+pipeline_parallel_degree = {pipeline}
+context_parallel_degree = {context}
+pipeline_parallel_schedule = "{schedule}"
+"""
+
+
+@pytest.mark.parametrize("case", PEAKS, ids=lambda case: f"{case['flavor']}-{case['gpus']}-{case['tokens']}-{case['schedule']}")
+def test_published_peaks_of_torchtitan_are_met_as_far_as_the_documentation_says(case: dict[str, Any]) -> None:
+    run = intake.run_of_configs([(Path("titan.toml"), SETTINGS.format(**case))], lambda _: None, gpus=case["gpus"])
+    plan = make_plan(NOTHING, run, gpu_memory=96 * GIB)
     assert plan.peak is not None
-    assert plan.peak / GIB == pytest.approx(published, rel=0.12)
+    error = plan.peak / GIB / case["gib"] - 1
+    alone = case["tensor"] == case["pipeline"] == case["context"] == 1
+    assert (-0.10 if alone else -0.22) < error < 0.01
+    assert any("torchtitan" in note for note in plan.notes) != alone
 
 
 def plan_for(name: str, gib: float) -> MemoryPlan:
     return make_plan(NOTHING, run_named(name), gpu_memory=gib * GIB)
 
 
-WITH_MODEL = [case["name"] for case in RUNS if "missing" not in case]
+WITH_MODEL = [case["name"] for case in RUNS if "missing" not in case and "conflict" not in case]
 
 
 @pytest.mark.parametrize("name", WITH_MODEL)
@@ -206,10 +288,6 @@ def test_a_plan_is_frozen_all_the_way_down() -> None:
             setattr(record, name, None)
 
 
-def test_every_shape_can_be_named() -> None:
-    assert all(shape_named(name) is not None for name in published_shapes())
-
-
 def test_transformers_with_deepspeed_is_told_to_offload_in_its_configuration() -> None:
     words = "deepspeed --num_gpus 8 t.py --model_name_or_path llama-2-13b --per_device_train_batch_size 1 --max_length 512 --bf16"
     run = intake.run_of_command(f"{words} --zero_stage 2", lambda _: None, folder="/work")
@@ -231,7 +309,7 @@ def out_of_memory(allocated: float, unused: float, total: float = 79.1) -> Memor
     )
 
 
-SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmicro_batch_size: 2\n"
+SMALL = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 8\nseq_length: 128\nmicro_batch_size: 2\n"
 
 
 def run_of_yaml(text: str, gpus: int = 1) -> RunArguments:
@@ -253,8 +331,20 @@ def test_a_larger_gpu_than_that_of_the_log_may_suffice() -> None:
     case = next(case for case in RUNS if case["name"] == "TRL with LoRA on a quantised model")
     plan = make_plan(log_named("memory that settles is no leak"), run_of(case), gpu_memory=500 * GIB)
     assert plan.peak is not None
-    assert 47 * GIB < plan.peak < 60 * GIB
+    assert 43.1 * GIB < plan.peak < 60 * GIB, "34.1 GiB were allocated and 9 wanted"
     assert plan.ladder
+
+
+@pytest.mark.parametrize(("options", "least", "most"), [("", 46, 50), (" --bnb_4bit_use_double_quant", 43, 47)])
+def test_a_quantised_model_with_adapters_has_no_16_bit_copy_of_itself(options: str, least: float, most: float) -> None:
+    """Source: arXiv 2305.14314 (QLoRA), abstract: 65 billion weights on a GPU of 48 GB."""
+    words = "python train.py --model_name_or_path meta-llama/Llama-3.1-70B --load_in_4bit --use_peft --lora_r 16 --bf16"
+    words += f" --per_device_train_batch_size 1 --max_length 1024 --gradient_checkpointing{options}"
+    plan = make_plan(NOTHING, intake.run_of_command(words, lambda _: None, folder="/work"), gpu_memory=48 * GIB)
+    assert plan.peak is not None
+    assert least * GIB < plan.peak < most * GIB
+    assert plan.estimate is not None
+    assert plan.estimate.parts[MemoryPart.CASTS] < 1.5 * GIB
 
 
 LLAMA = "torchrun --nproc_per_node {} t.py --max_length 4096 --model_name_or_path meta-llama/Llama-3.1-8B --bf16 {}"

@@ -16,6 +16,8 @@ UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.
 SIZE = r"(\d[\d.]{0,16}) ([KMGTb])(?:i?B|ytes)"
 REQUEST = re.compile(rf"[Tt]ried to allocate {SIZE}")
 TOTAL = re.compile(rf"total capac\w{{1,4}} of {SIZE} of which {SIZE} is free|{SIZE} total capacity;.{{0,120}}?{SIZE} free")
+MOST_REQUEST = 2.0**50
+"""Bytes from which on a request is no need of a training, but a wrong size."""
 GPU = re.compile(r"\b(?:GPU|NPU|XPU) (\d{1,3})\b")
 OWN_USE = re.compile(rf"this process has {SIZE} memory in use")
 OTHER_PROCESS = re.compile(rf"Process (\d{{1,10}}) has {SIZE} memory in use")
@@ -84,13 +86,24 @@ _SURVIVED = re.compile(
     r"skipp(?:ed|ing) (?:this )?batch|, retrying|retrying with|attempting to recover from oom|reducing batch size"
     r"|batch size reduced"
     r"|[Tt]heoretical memory|estimated memory|to avoid (?:CUDA )?(?:out of memory|OOM|fragmentation)|set_oom"
-    r"|setting oom_score|oom_score_adj (?:of|to)|may cause|might run"
+    r"|setting oom_score|oom_score_adj (?:of|to)|might run"
     r"|if you (?:run|get|see|hit)|in case of|prevent(?:s|ing)? (?:CUDA )?(?:out of memory|OOM)|cache flushes since last step"
-    r"|catch(?:es|ing)? OOM"
+    r"|catch(?:es|ing)? OOM|this is not a failure"
     r"|OOM (?:guard|handler|observer|protection) (?:enabled|installed|attached)|--oom",
     re.IGNORECASE,
 )
-_TIPS = re.compile(r"If reserved (?:but unallocated )?memory is .{0,400}|See documentation for .{0,200}")
+_SETTING = re.compile(
+    r"retries with |handlers? (?:is )?(?:registered|installed|set)\b"
+    r"|(?:may|can|might) (?:cause|run into) (?:(?:an?|CUDA|GPU) ){0,3}(?:OOM|out[- ]of[- ]memory)"
+    r"|\b(?:if|when|on|after) (?:an? )?(?:\w{1,30}\.){0,4}(?:CUDA |GPU )?(?:out[- ]of[- ]memory|OutOfMemoryError|OOM)(?: errors?)?"
+    r"\W{1,3}(?:we |it |the run |to )?(?:retry|retries|halve|reduce|lower|skip|restart|empty|fall back)",
+    re.IGNORECASE,
+)
+"""What a program says that it would do, or may happen: no shortage, unless figures stand beside it."""
+_TIPS = re.compile(
+    r"If reserved (?:but unallocated )?memory is .{0,400}|See documentation for .{0,200}"
+    r"|Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=.{0,200}|Please use `empty_cache` to release .{0,200}"
+)
 """What PyTorch's message recommends, and says of no run."""
 _TYPES = {"half": 2, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "bool": 1, "int8": 1, "uint8": 1}
 
@@ -148,6 +161,17 @@ class MemoryMessage:
         reserved = self.allocated + self.unused
         return max(0.0, self.total - self.free - reserved) if reserved else 0.0
 
+    @property
+    def contradiction(self) -> str:
+        """Why its figures cannot all be true, as a clause; empty where they can."""
+        if self.total and self.allocated + self.unused > 1.02 * self.total:
+            return "more is allocated and reserved than the GPU has"
+        if self.total and self.free > 1.02 * self.total:
+            return "more is free than the GPU has"
+        if self.requested >= MOST_REQUEST:
+            return "no tensor is that large: a size overflowed, or is wrong in the program"
+        return ""
+
 
 def read_memory_message(text: str) -> MemoryMessage | None:
     """Return the account of a message; None where the text tells of no shortage, or of one that was lived with.
@@ -156,7 +180,7 @@ def read_memory_message(text: str) -> MemoryMessage | None:
         text: A line with those that continue it.
     """
     text = _TIPS.sub("", text[:8_000])
-    if _OPEN_FILES.search(text) or _SURVIVED.search(text):
+    if _OPEN_FILES.search(text) or _SURVIVED.search(text) or (_SETTING.search(text) and not REQUEST.search(text)):
         return None
     if _SHARED.search(text):
         return MemoryMessage(MemoryPlace.SHARED, "shm", requested=_shared_bytes(text))
