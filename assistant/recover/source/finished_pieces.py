@@ -96,7 +96,8 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
     if unread := next((program.unread_behind for program in programs if program.unread_behind), ""):
         return PieceWork(doubt=unread)
     if script.startswith("#!") and "python" in script.partition("\n")[0]:
-        return _of_program(programs[0]) if len(programs) == 1 else PieceWork()
+        work = pieces_of_program(programs[0]) if len(programs) == 1 else None
+        return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0])) if work is not None else PieceWork()
     try:
         reader = _Script(script_tree(script), programs, read)
     except Unread as error:
@@ -108,15 +109,7 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
     return PieceWork(reader.guard_place)
 
 
-def _of_program(program: JobProgram) -> PieceWork:
-    work = pieces_of_program(program)
-    return PieceWork(work.guard_place, work.doubt or repeat_doubt(program))
-
-
-_READS = (SPEAKS | frozenset("cut grep head sort tail tr wc basename dirname realpath find squeue stat mktemp".split())) - {
-    "curl",
-    "wget",
-}
+_READS = frozenset("cut grep head sort tail tr wc basename dirname realpath find squeue stat mktemp".split()) | SPEAKS
 _CHANGES = re.compile(r"[;|&<>]|\s-(?:delete|exec|ok|i)\b|\b(?:rm|mv|cp|tee|curl|wget|touch|sed|awk|python\d?(?:\.\d+)?)\b")
 """Within a command substitution: more than one reading command."""
 
@@ -273,10 +266,10 @@ class _Script:
         program = next((part for part in self.programs if part.name == name), None)
         if not file or program is None:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
-        work = _of_program(program)
+        work = pieces_of_program(program)
         self.guard_place = self.guard_place or work.guard_place
-        if work.doubt:
-            raise _Doubt(work.doubt)
+        if doubt := work.doubt or repeat_doubt(program):
+            raise _Doubt(doubt)
 
     def _prove(self, guard: _Guard) -> None:
         """Make sure that a half-written piece is never taken for a finished one.
