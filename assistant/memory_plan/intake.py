@@ -205,14 +205,14 @@ def _named_files(
     unread: list[str] = []
     programs = [argument for argument in typed if _names_file(argument)]
     pending = [argument for argument in launched if _names_file(argument)]
-    seen: set[str] = set()
-    while (pending or programs) and len(seen) < MOST_PROGRAMS:
+    looked_at: set[str] = set()
+    while (pending or programs) and len(looked_at) < MOST_PROGRAMS:
         of_launcher = bool(pending)
         argument = (pending or programs).pop(0)
         path = launch.outside(argument.value)
-        if str(path) in seen:
+        if str(path) in looked_at:
             continue
-        seen.add(str(path))
+        looked_at.add(str(path))
         text = read(str(path)) if path is not None else None
         values = arguments_of_config(path, text) if path is not None and text else []
         if not values:

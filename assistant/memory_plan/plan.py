@@ -74,9 +74,9 @@ def make_plan(reading: MemoryReading, run: RunArguments, *, gpu_memory: float = 
     notes = [*run.remarks, *(f"assumed: {sentence}" for sentence in run.assumed)]
     measures = tuple(_measures(problem, run)) if problem is not None else ()
     setup = run.setup
-    told = _capacity(reading, 0.0)[0]
-    if gpu_memory and told and abs(gpu_memory - told) > 0.02 * told:
-        notes.append(f"the log tells of a GPU with {gib(told)}; the plan is for one with {gib(gpu_memory)}, as given")
+    logged_capacity = _capacity(reading, 0.0)[0]
+    if gpu_memory and logged_capacity and abs(gpu_memory - logged_capacity) > 0.02 * logged_capacity:
+        notes.append(f"the log tells of a GPU with {gib(logged_capacity)}; the plan is for one with {gib(gpu_memory)}, as given")
     if setup is None:
         notes.append(f"no figures are predicted: neither arguments nor log say {' and '.join(run.missing)}")
         return MemoryPlan(reading, run, None, None, capacity, source, Calibration(), measures, (), None, tuple(notes))

@@ -401,7 +401,7 @@ def _killed(lines: Sequence[Line], file: str) -> list[MemoryProblem]:
     """Return that the kernel may have ended the process, where nothing but its end by SIGKILL shows."""
     last = lines[-KILLED_LINES:]
     line = next((line for line in last if _KILLED.search(line.text[:400])), None)
-    if line is None or any(_ENDED_BY.search(other.text[:400]) for other in last):
+    if line is None or any(_ENDED_BY.search(last_line.text[:400]) for last_line in last):
         return []
     return [
         MemoryProblem(

@@ -20,7 +20,7 @@ QUANTITIES = ("layers", "hidden", "heads", "vocabulary", "ffn", "kv_heads", "hea
 
 
 @dataclass(frozen=True)
-class ModelFamily:
+class ShapeFamily:
     """What Transformers fixes for all models of one `model_type`, beside their sizes."""
 
     gated: bool = True
@@ -39,19 +39,19 @@ class ModelFamily:
     dropout: bool = False
 
 
-_LLAMA, _QWEN = ModelFamily(), ModelFamily(qkv_bias=True)
-_GEMMA = ModelFamily(tied=True, head_size=256)
-FAMILIES: Mapping[str, ModelFamily] = {
+_LLAMA, _QWEN = ShapeFamily(), ShapeFamily(qkv_bias=True)
+_GEMMA = ShapeFamily(tied=True, head_size=256)
+FAMILIES: Mapping[str, ShapeFamily] = {
     "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _QWEN, "qwen2_moe": _QWEN, "qwen3": _LLAMA, "qwen3_moe": _LLAMA,
     "phi3": _LLAMA, "granite": _LLAMA, "olmo2": _LLAMA, "gemma": _GEMMA, "gemma2": _GEMMA, "gemma3_text": _GEMMA,
-    "gpt2": ModelFamily(gated=False, norm_bias=True, bias=True, tied=True, positions=0, dropout=True),
-    "gpt_neox": ModelFamily(gated=False, norm_bias=True, bias=True),
-    "gpt_oss": ModelFamily(bias=True, bias_name="attention_bias", head_size=64),
-    "opt": ModelFamily(gated=False, norm_bias=True, bias=True, tied=True, bias_name="enable_bias", positions=2, dropout=True),
-    "bloom": ModelFamily(gated=False, norm_bias=True, bias=True, tied=True),
-    "falcon": ModelFamily(gated=False, norm_bias=True, tied=True, bias_name="bias"),
-    "starcoder2": ModelFamily(gated=False, norm_bias=True, bias=True, tied=True, bias_name="use_bias"),
-    "phi": ModelFamily(gated=False, norm_bias=True, bias=True),
+    "gpt2": ShapeFamily(gated=False, norm_bias=True, bias=True, tied=True, positions=0, dropout=True),
+    "gpt_neox": ShapeFamily(gated=False, norm_bias=True, bias=True),
+    "gpt_oss": ShapeFamily(bias=True, bias_name="attention_bias", head_size=64),
+    "opt": ShapeFamily(gated=False, norm_bias=True, bias=True, tied=True, bias_name="enable_bias", positions=2, dropout=True),
+    "bloom": ShapeFamily(gated=False, norm_bias=True, bias=True, tied=True),
+    "falcon": ShapeFamily(gated=False, norm_bias=True, tied=True, bias_name="bias"),
+    "starcoder2": ShapeFamily(gated=False, norm_bias=True, bias=True, tied=True, bias_name="use_bias"),
+    "phi": ShapeFamily(gated=False, norm_bias=True, bias=True),
 }  # fmt: skip
 """The types of `config.json` that are read; source: configuration and modeling files of each in transformers 4.57."""
 _UNREAD: Mapping[str, str] = {
