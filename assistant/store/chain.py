@@ -296,9 +296,13 @@ class ChainCheck:
 
     def copy(self) -> ChainCheck:
         """Return a check that has read as much, and keeps what it reads to itself."""
-        other = ChainCheck()
-        other._begin, other._head, other._sealed = self._begin, self._head, {name: {**rows} for name, rows in self._sealed.items()}
-        return other
+        copied = ChainCheck()
+        copied._begin, copied._head, copied._sealed = (
+            self._begin,
+            self._head,
+            {name: {**rows} for name, rows in self._sealed.items()},
+        )
+        return copied
 
     def problem(self, connection: sqlite3.Connection, key: StoreKey | None) -> str | None:
         """Return what is not as Nightshift wrote it, in the audit or in a row of `DECIDING`; None when all is.
