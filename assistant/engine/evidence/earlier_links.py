@@ -96,6 +96,8 @@ def damage_before(own: Sequence[MetricPoint], first_step: int | None, links: Seq
         spike = find_spike(link.points)
         if not link.points:
             continue  # it ended before its first step
+        if start is not None and start - 1 > link.points[-1].step + max(1, _interval(link.points)):
+            return None  # it never came as far as what was resumed
         well = [point for point in link.points if spike is None or point.step < spike.step]
         if spike is None and len(well) >= MIN_POINTS:
             return None
@@ -107,6 +109,10 @@ def damage_before(own: Sequence[MetricPoint], first_step: int | None, links: Seq
             return Damage(link, spike) if _is_off(between, spike) else None
         return Damage(link, spike, repeated=True) if _goes_off_there(own, spike) else None
     return None
+
+
+def _interval(points: Sequence[MetricPoint]) -> int:
+    return points[-1].step - points[-2].step if len(points) > 1 else 1
 
 
 def _goes_off_there(own: Sequence[MetricPoint], spike: Spike) -> bool:

@@ -200,7 +200,7 @@ def _as_another_job(engine: EnginePort, incident: Incident, job: Job, among: Col
 def _as_failed_link(engine: EnginePort, incident: Incident, job: Job, successor: Job) -> str:
     """Return that the run of a job failed again as a later one, whose own incident tells of both; empty where that has none."""
     later = [entry for entry in engine.store.incidents(job=successor.id) if entry.id > incident.id and entry.kind not in ADVICE]
-    if not later:
+    if not later or job.ended is None or successor.started is None or successor.started < job.ended:
         return ""
     return (
         f"settled elsewhere: the run of job {job.id} went on as job {successor.id}, which {successor.state}, too: incident "

@@ -81,15 +81,28 @@ class StandingNotes:
         if takeover is None:
             return
         job = listed.get(takeover[1]) or engine.scheduler.job(takeover[1])
+        if not self._is_meant(engine, incident, job):
+            return
         trains = job.state is JobState.RUNNING and NOT_PROVEN in incident.note and _step_now(engine, job) is not None
         if not job.state.ended and not trains:
             return
-        verb = "went on" if job.state.ended else "goes on"
-        note = incident.note.partition(SINCE)[0].replace(f"; {NOT_PROVEN}", "")
+        verb = "was to go on" if job.started is None else "went on" if job.state.ended else "goes on"
+        note = incident.note.partition(SINCE)[0]
+        if trains or (job.started is not None and _last_step(engine, job) is not None):
+            note = note.replace(f"; {NOT_PROVEN}", "")
+        elif job.state.ended:
+            verb = "was to go on"
+            note = note.replace(f"; {NOT_PROVEN}", "; that it did is not proven: no step of it was seen")
         note = note.replace(takeover[0], f"as job {job.id} ({job.state})")
         note = re.sub(rf"\b(?:is to go|goes) on (?=as job {re.escape(job.id)} )", f"{verb} ", note)
         since = _end_words(engine, incident, job) if job.state.ended else f"it trains, and has logged step {_step_now(engine, job)}"
         engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{note}{SINCE}{since}")
+
+    def _is_meant(self, engine: EnginePort, incident: Incident, job: Job) -> bool:
+        """Tell whether a job is the one that a note names: a scheduler gives a number to another job in time."""
+        if incident.closed is not None and job.submitted is not None and job.submitted > incident.closed:
+            return False
+        return incident.job is None or engine.scheduler.job(incident.job).user == job.user
 
     def _judge_again(self, engine: EnginePort, incident: Incident, listed: dict[str, Job]) -> None:
         """Judge a restart again of which an incident says that it is not recovered, by what its job has shown since."""
@@ -143,17 +156,22 @@ def _add_end(engine: EnginePort, incident: Incident, job: Job, verdict: Verdict)
 
 
 def _end_words(engine: EnginePort, incident: Incident, job: Job) -> str:
-    full = engine.scheduler.job(job.id)
-    try:
-        points = log_points(full, marks=marks_before(engine.store, full), sure=True)
-    except (NightshiftError, OSError):
-        points = []
-    at = f" at step {points[-1].step}" if points else ""
+    full, step = engine.scheduler.job(job.id), _last_step(engine, job)
+    at = f" at step {step}" if step is not None else ""
     if not full.ended_badly and full.state is JobState.COMPLETED:
         return f"job {job.id} completed with exit code 0{at}"
     later = [entry for entry in engine.store.incidents(job=job.id) if entry.id > incident.id and entry.kind not in ADVICE]
     notice = f"; incident {later[0].id} is about that" if later else ""
     return f"job {job.id} {job.state}{at}{notice}"
+
+
+def _last_step(engine: EnginePort, job: Job) -> int | None:
+    full = engine.scheduler.job(job.id)
+    try:
+        points = log_points(full, marks=marks_before(engine.store, full), sure=True)
+    except (NightshiftError, OSError):
+        return None
+    return points[-1].step if points else None
 
 
 def _step_now(engine: EnginePort, job: Job) -> int | None:
