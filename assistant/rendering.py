@@ -51,7 +51,7 @@ class RenderedChange:
 
     @property
     def text(self) -> str:
-        """The commands as a person would type them, and the note note_text ` # `, on one line; secrets are hidden.
+        """The commands as a person would type them, and the note after ` # `, on one line; secrets are hidden.
 
         A word that its user chose, a job's name above all, hides itself at most: redaction of the line changes no other word.
         """
@@ -59,13 +59,15 @@ class RenderedChange:
         commands = [shown_words(command) for command in self.commands]
         note_text = f"  # {note}" if note and commands else note
         line = _line(commands, note_text)
-        while hidden := _hidden(line):
+        for _ in range(MOST_MASKED):
+            if not (hidden := _hidden(line)):
+                break
             masked = [
-                (words, number, f"{key.group()}'{MASK}'")
+                (words, number, f"{key.group()}'{MASK}'" if key else f"'{MASK}'")
                 for words in commands
                 for number, word in enumerate(words)
-                if (key := KEY.match(word)) and MASK not in word
-            ]
+                if word != f"'{MASK}'" and ((key := KEY.match(word)) or (number and words[number - 1].startswith(_SCRIPT)))
+            ][:MOST_TRIED]
             tries = [(_hidden(_line(_with(commands, *change), note_text)), position) for position, change in enumerate(masked)]
             best, position = min(tries, default=(hidden, 0))
             if best >= hidden:
@@ -81,10 +83,14 @@ _WORD = re.compile(r"(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|\"[^\"]*\"|\\.|[^\s'\"\\])+"
 """One word of a command that `command_line` has put together."""
 
 
+_SCRIPT = ("SCRIPT[", "'SCRIPT[")
+MOST_MASKED, MOST_TRIED = 6, 40
+
+
 def shown_words(command: str) -> list[str]:
     """Return the words of a command without secrets: each of our options by itself, what follows a script's digest as one text."""
     words = _WORD.findall(command)
-    script = next((number for number, word in enumerate(words) if word.startswith(("SCRIPT[", "'SCRIPT["))), len(words) - 1)
+    script = next((number for number, word in enumerate(words) if word.startswith(_SCRIPT)), len(words) - 1)
     own, free = words[: script + 1], words[script + 1 :]
     return [*(redact(word) for word in own), *([redact(" ".join(free))] if free else [])]
 

@@ -438,3 +438,13 @@ def test_secrets_in_a_command_are_hidden_word_by_word_and_among_the_arguments_of
     assert [
         word for word in ("--nodes=2", "SCRIPT[sha256:00]", "--lr 3", "scontrol release 7", "llm of ada") if word not in shown
     ] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", ["Cookie: a=b", "Set-Cookie: x", "--password hunter2hunter2", "-----BEGIN RSA PRIVATE KEY-----"]
+)
+def test_arguments_of_a_script_hide_no_other_command(arguments: str) -> None:
+    command = f"sbatch --job-name=llm --nodes=2 'SCRIPT[sha256:00]' {arguments}"
+    shown = RenderedChange((command, "scontrol release 7"), "llm of ada").text
+    assert [word for word in ("--nodes=2", "SCRIPT[sha256:00]", "scontrol release 7", "llm of ada") if word not in shown] == []
+    assert "hunter2" not in shown
