@@ -67,11 +67,14 @@ SUBJECT = re.compile(
 )
 NOT_A_LOAD = re.compile(
     r"dataset|data from|tokeni[sz]er|vocab|corpus|config(?:uration)? (?:file|from)|best model|pretrained|modules?\b.{0,20}from|"
-    r"\bwill (?:be )?(?:load|resum)|to (?:resume|load|restore|continue) |if you want|could not|cannot|can't|unable|failed|error|"
-    r"no (?:such )?(?:checkpoint|ckpt)|not found|saved|saving|\bargument|--\w+|kernel|extension|libcuda|nccl",
+    r"\bwill (?:be )?(?:load|resum)|to (?:resume|load|restore|continue) |if you want|could not|cannot|can't|unable|"
+    r"no (?:such )?(?:checkpoint|ckpt)|not found|\bargument|--\w+|extension|libcuda|nccl",
     re.IGNORECASE,
 )
 """Lines that load something else, load nothing, or speak of loading later."""
+LOADS_NOTHING = re.compile(r"failed|error|saved|saving|kernel", re.IGNORECASE)
+"""The same, where it is not the name of a folder: `resuming from /runs/failed_restarts/step_40`."""
+PATH = re.compile(r"\S*/\S*")
 HINT = re.compile(
     r"load|restor|resum|continu|recover|scratch|random|checkpoint|ckpt|metadata|latest file|starts? at|from step", re.IGNORECASE
 )
@@ -221,6 +224,8 @@ def names_own_step(text: str, step: int) -> bool:
 
 def _load_line(number: int, text: str) -> LoadLine | None:
     if not ABOUT.search(text) or not SUBJECT.search(text) or NOT_A_LOAD.search(text) or FRESH.search(text):
+        return None
+    if LOADS_NOTHING.search(PATH.sub(" ", text)):
         return None
     for pattern in LOADS:
         match = pattern.search(text)
