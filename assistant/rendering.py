@@ -55,9 +55,13 @@ class RenderedChange:
 
         A word that its user chose, a job's name above all, hides itself at most: redaction of the line changes no other word.
         """
-        note = redact(single_line(self.note))
+        note = single_line(self.note)
+        note_text = f"  # {note}" if note and self.commands else note
+        line = "; ".join(self.commands) + note_text
+        if not _hidden(line):
+            return line
         commands = [shown_words(command) for command in self.commands]
-        note_text = f"  # {note}" if note and commands else note
+        note_text = redact(note_text)
         line = _line(commands, note_text)
         for _ in range(MOST_MASKED):
             if not (hidden := _hidden(line)):
@@ -90,6 +94,8 @@ MOST_MASKED, MOST_TRIED = 6, 40
 def shown_words(command: str) -> list[str]:
     """Return the words of a command without secrets: each of our options by itself, what follows a script's digest as one text."""
     words = _WORD.findall(command)
+    if " ".join(words) != command:
+        return [redact(command)]
     script = next((number for number, word in enumerate(words) if word.startswith(_SCRIPT)), len(words) - 1)
     own, free = words[: script + 1], words[script + 1 :]
     return [*(redact(word) for word in own), *([redact(" ".join(free))] if free else [])]

@@ -191,7 +191,7 @@ class AuditRows(Database):
             self._append(connection, self._entry(SEAL), seals_text(seals))
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
-        due = self._local.mark_due
+        due = getattr(self._local, "mark_due", "")  # gone where the store was closed meanwhile
         # a mark that does not hold tells of an older copy, and stays until a person accepts it
         if not due or (due != ACCEPTED and broken_mark(connection, self.path) is not None):
             return
@@ -252,9 +252,10 @@ class AuditRows(Database):
                 somebody with the store's key rewrote from beginning to end.
             most: Stop after so many.
         """
+        inside = self._connection().in_transaction
         with self.snapshot() as connection:
             # before the snapshot's first read, so that another process moves no mark past it
-            mark = broken_mark(connection, self.path)
+            mark = None if inside else broken_mark(connection, self.path)
             broken = broken_rows(connection, _readable_key(self.path), since=since, most=most)
         return broken if mark is None or len(broken) >= most else [*broken, BrokenRow(0, mark)]
 

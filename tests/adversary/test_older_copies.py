@@ -304,12 +304,10 @@ def test_threads_on_one_store_raise_no_false_alarm(tmp_path: Path) -> None:
     def look() -> None:
         for _ in range(150):
             problems.extend(filter(None, [world.store.changes_broken()]))
-        world.store.close()
 
     def write() -> None:
         for number in range(60):
             world.store.set_flag("unrelated", number % 2 == 0, why="goes on", by="watch")
-        world.store.close()
 
     threads = [threading.Thread(target=work) for work in (look, look, write, write)]
     for thread in threads:
