@@ -134,6 +134,8 @@ def test_a_submission_is_found_by_its_tag_and_can_be_repeated(slurm: SlurmSchedu
         del os.environ["COLOUR"]
     wait(slurm, first, JobState.FAILED)
     until(lambda: not devcluster.accounting or bool(slurm.history.submit_line(first)), 20)
+    # the environment is kept with the script, in a table of its own
+    until(lambda: not devcluster.accounting or "COLOUR" in getattr(slurm.job(first).spec, "environment", {}), 20)
     spec = slurm.job(first).spec
     assert spec is not None
     assert (spec.script, spec.arguments, spec.log) == (script.read_text(), ("--lr", "3e-4"), "%x-%j.out")
