@@ -148,8 +148,8 @@ def _goes_on(stage: ScriptStage, checkpoint: Checkpoint) -> bool:
 
 def _names(path: str, checkpoint: Checkpoint) -> bool:
     """Tell whether a path of a log is that of a checkpoint; of a relative one its parts have to be the last of it."""
-    parts, whole = PurePosixPath(path).parts, checkpoint.path.parts
-    return len(parts) > 1 and tuple(whole[-len(parts) :]) == parts
+    parts, path_parts = PurePosixPath(path).parts, checkpoint.path.parts
+    return len(parts) > 1 and tuple(path_parts[-len(parts) :]) == parts
 
 
 def _form(text: str, step: int) -> str:

@@ -296,9 +296,9 @@ def with_read_race(engine: EnginePort, incident: Incident, diagnosis: Diagnosis,
     if not siblings:
         return diagnosis
     error_paths = [path for line in lines for path in PATH.findall(line[:MOST_CHARACTERS]) if not is_of_system(path)]
-    texts = {entry.id: _log_of(engine, entry) for entry in siblings}
+    texts = {entry.id: end_of_log(engine, entry) for entry in siblings}
     past = [entry for entry in siblings if _ran_past(entry, job, texts[entry.id], lines[0], engine.clock.now())]
-    own = own_file(_log_of(engine, job), texts.values()) if not error_paths else None
+    own = own_file(end_of_log(engine, job), texts.values()) if not error_paths else None
     if own is not None:
         sentence = f"It read {own[0]} (`{own[1]}`), which no other task of its array names: see whether that file is whole."
         return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{sentence} {diagnosis.advice}")
@@ -334,7 +334,8 @@ def own_file(log: Sequence[str], other_logs: Iterable[Sequence[str]]) -> tuple[s
     return last_match[0], last_match[1].strip()[:MOST_OF_QUOTE]
 
 
-def _log_of(engine: EnginePort, job: Job) -> Sequence[str]:
+def end_of_log(engine: EnginePort, job: Job) -> Sequence[str]:
+    """Return the last lines of a job's log, read with its owner's rights; none where it cannot be read."""
     try:
         full = engine.scheduler.job(job.id)
         with reading_as(full.account):

@@ -14,13 +14,11 @@ from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from assistant.engine.evidence.changed_files import MOST_LINES, MOST_LOG_BYTES, MOST_OF_QUOTE
+from assistant.engine.evidence.changed_files import MOST_OF_QUOTE, end_of_log
 from assistant.errors import NightshiftError
 from assistant.records import Action, Diagnosis, Job
 from assistant.recover.batch_script import absolute
-from assistant.recover.joblog import log_lines
 from assistant.redact import head_of
-from assistant.untrusted import reading_as
 from assistant.watch.outages import MOST_CHARACTERS, NOT_THERE, PATH
 
 if TYPE_CHECKING:
@@ -66,11 +64,11 @@ def with_remover(engine: EnginePort, diagnosis: Diagnosis, job: Job | None) -> D
     removal = _removal(engine, job, list(dict.fromkeys(paths))) if paths else None
     if removal is None:
         return diagnosis
-    entry, own_lines = removal.job, _log_of(engine, job)
+    entry, own_lines = removal.job, end_of_log(engine, job)
     line = head_of(removal.line.strip(), MOST_OF_QUOTE)
     sentence = f"It was there, and job {entry.id} ({entry.name}) of {entry.user} removed {removal.name}: `{line}`."
     own_save = _save_beside(own_lines, job, removal.path) if removal.path is not None else ""
-    if removal.path is not None and own_save and _save_beside(_log_of(engine, entry), entry, removal.path):
+    if removal.path is not None and own_save and _save_beside(end_of_log(engine, entry), entry, removal.path):
         return _two_writers(diagnosis, job, removal, sentence, own_lines, own_save)
     remedy = (
         "Let that job keep more of them, take a copy or a hard link before it is read, or pass over what is gone: "
@@ -91,7 +89,7 @@ def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> RemovedSave 
     jobs.sort(key=lambda entry: (entry.user == job.user, entry.ended is None, entry.ended or job.ended), reverse=True)
     missing = [path for text in paths if (path := _absolute(text, job)) is not None]
     for entry in jobs[:MOST_JOBS_READ]:
-        for text in reversed(_log_of(engine, entry)):
+        for text in reversed(end_of_log(engine, entry)):
             head = text[:MOST_CHARACTERS]
             name = next((name for name in names if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w])", head)), None)
             if name is None or not _REMOVES.search(head) or _DOES_NOT.search(head) or _LOADS.search(head):
@@ -108,8 +106,8 @@ def _removal(engine: EnginePort, job: Job, paths: Sequence[str]) -> RemovedSave 
 
 
 def _absolute(path: str, job: Job) -> Path | None:
-    whole = absolute(path, str(job.work_dir)) if path.startswith("/") or job.work_dir is not None else None
-    return Path(PurePosixPath(whole)) if whole is not None else None
+    full_path = absolute(path, str(job.work_dir)) if path.startswith("/") or job.work_dir is not None else None
+    return Path(PurePosixPath(full_path)) if full_path is not None else None
 
 
 def _ran_beside(entry: Job, job: Job) -> bool:
@@ -166,12 +164,3 @@ def _two_writers(
         summary=f"{diagnosis.summary} {sentence} {shared}",
         advice=f"{shared} {sentence}{begin_words} {remedy}{runs}",
     )
-
-
-def _log_of(engine: EnginePort, job: Job) -> Sequence[str]:
-    try:
-        full = engine.scheduler.job(job.id)
-        with reading_as(full.account):
-            return [line.text for line in log_lines(full, most_bytes=MOST_LOG_BYTES)][-MOST_LINES * 4 :]
-    except (NightshiftError, OSError):
-        return ()
