@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.running import ENDED, CallRunner, LastLook, stands
@@ -20,7 +20,7 @@ from assistant.gate.targets import Preview, Reach, must_be_alone, reach_of, rend
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
-from assistant.redact import MASK, redact, redact_value
+from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange
 from assistant.store import Store
 from assistant.store.calls import STANDS, PastCall, command_digest
@@ -247,6 +247,8 @@ class Gate(CallRunner):
         """
         outcome = self._store.outcome(call.id)
         if outcome is not None:
+            if problem := self._store.outcome_broken(call.id):
+                raise Unavailable(f"the outcome of call {call.id} is not as it was written: {problem}; run nightshift audit verify")
             return outcome
         tool = self._find(call.tool)
         if tool.risk is Risk.READ:
@@ -331,20 +333,23 @@ class Gate(CallRunner):
             resolved = self.resolve(call)
             if resolved is not None:
                 return resolved
-        approval = self._store.approval_of(call.id)
+        # what was checked is what counts: all of it is read from one state of the store
+        with self._store.snapshot():
+            call, approval, decisions = self._store.call(call.id), self._store.approval_of(call.id), self._store.decisions(call.id)
+            waits = approval is not None and approval.verdict is not Verdict.DENY and approval.pending(self._now())
+            vouched = approval.id if approval is not None else None
+            problem = self._store.call_broken(call.id, vouched) if tool.risk > Risk.READ and not waits else None
         if approval is not None and approval.verdict is Verdict.DENY:
             why = f": {approval.answer_why}" if approval.answer_why else ""
             raise Denied(f"{call.preview or call.tool}: {approval.by} said no{why}")
-        if approval is not None and approval.pending(self._now()):
-            waits = f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}"
-            raise Parked(waits, approval.id)
-        if tool.risk > Risk.READ:
-            problem = self._store.call_broken(call.id, approval.id if approval is not None else None)
-            if problem is not None:
-                self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{problem}; run nightshift audit verify"))
+        if approval is not None and waits:
+            waiting = f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}"
+            raise Parked(waiting, approval.id)
+        if problem is not None:
+            self._refuse_unvouched(call, tool, problem)
         if approval is not None and self._now() < approval.expires and call.digest and approval.digest == call.digest:
             approved_by = approved_by or approval.by
-        for decision in self._store.decisions(call.id):
+        for decision in decisions:
             if decision.verdict is Verdict.DENY and decision.by != "policy":
                 raise Denied(f"{call.preview or call.tool}: {decision.by} said no: {decision.why}")
             if decision.rule == "approved" and approval is None:
@@ -484,17 +489,3 @@ class Gate(CallRunner):
                 self._store.move_call(call.id, before, status[decision.verdict])
         logger.info("incident=%s call=%s %s %s by=%s", call.incident, call.id, decision.verdict, decision.rule, decision.by)
         return decision
-
-    def _refuse(self, call: Call, answer: Decision) -> NoReturn:
-        with self._store.transaction():
-            self._store.write_decision(call.id, answer)
-            self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
-        raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
-
-    def _runnable(self, call: Call, tool: Tool, arguments: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments that were written down, since they are what was approved."""
-        if arguments is not None and redact_value(arguments) == dict(call.arguments):
-            return arguments
-        if MASK in str(call.arguments):
-            raise UsageError(f"call {call.id} ({call.tool}) held a secret, which is not kept: ask for it again with its arguments")
-        return tool.checked(call.arguments)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial, wraps
 from threading import Lock
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
-from assistant.errors import ChangesStopped, CommandRefused, Denied, Fenced, PartlyMade, ToolError, Unavailable
+from assistant.errors import ChangesStopped, CommandRefused, Denied, Fenced, PartlyMade, ToolError, Unavailable, UsageError
 from assistant.gate.stops import open_if_due, recent_failures, stopped_by
 from assistant.gate.targets import Reach, reach_of, request_of, undo_text
 from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
-from assistant.redact import head_of
+from assistant.redact import MASK, head_of, redact_value
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
 from assistant.store import Store
 from assistant.store.calls import PastCall, command_digest
@@ -152,6 +152,36 @@ class CallRunner:
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
 
+    def _refuse(self, call: Call, answer: Decision) -> NoReturn:
+        with self._store.transaction():
+            self._store.write_decision(call.id, answer)
+            self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
+        raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
+
+    def _refuse_unvouched(self, call: Call, tool: Tool, problem: str) -> NoReturn:
+        """Refuse a call for which the audit does not vouch, and end it where that excludes others in vain.
+
+        One with an intent that surely did not take effect ends only in a store that holds, as after `audit accept`: what is
+        taken back then is what a person has seen. In one that was tampered with it stays, and so does what it excludes.
+        """
+        answer = Decision(Verdict.DENY, "audit", "audit", self._now(), f"{problem}; run nightshift audit verify")
+        if call.status is CallStatus.PENDING:
+            self._refuse(call, answer)
+        last = self._store.decisions(call.id)[-1:]
+        if [(decision.rule, decision.why) for decision in last] != [(answer.rule, answer.why)]:
+            self._store.write_decision(call.id, answer)
+        if self._store.changes_broken() is None:
+            self._close_refused(call, tool)
+        raise Denied(f"{call.preview}: audit said no: {answer.why}")
+
+    def _runnable(self, call: Call, tool: Tool, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the arguments that were written down, since they are what was approved."""
+        if arguments is not None and redact_value(arguments) == dict(call.arguments):
+            return arguments
+        if MASK in str(call.arguments):
+            raise UsageError(f"call {call.id} ({call.tool}) held a secret, which is not kept: ask for it again with its arguments")
+        return tool.checked(call.arguments)
+
     def _must_still_be_allowed(
         self, call: Call, tool: Tool, checked: Mapping[str, Any], approved_by: str | None, look: LastLook
     ) -> None:
@@ -168,7 +198,8 @@ class CallRunner:
             look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
             look.at = self._now()
         request = request_of(tool, call.by, look.reach, approved_by, self._cause_of(tool, call.incident))
-        decision = self._decide(request, look.reach, call.id, before=look.decision.at)
+        problem = self._store.changes_broken() if self._store.written_since_check() else None
+        decision = self._decide(request, look.reach, call.id, before=look.decision.at, store_problem=problem)
         refusal = (decision.rule, decision.why) if decision.verdict is not Verdict.ALLOW else None
         if (refusal is not None and refusal != look.refusal) or decision.policy != look.decision.policy:
             self._store.write_decision(call.id, decision)
