@@ -251,7 +251,8 @@ def with_script_arguments(job: Job, way: ResumeWay, programs: Sequence[JobProgra
     """
     spec = job.spec
     is_open = way.means in OPEN
-    may_be_tried = is_open or (way.means is ResumeMeans.ARGUMENT and way.home_made)
+    by_itself = way.means is ResumeMeans.NEWEST and (way.home_made or bool(way.listed))
+    may_be_tried = is_open or by_itself or (way.means is ResumeMeans.ARGUMENT and way.home_made)
     if spec is None or spec.doubt or spec.environment_lost or way.repeats or not may_be_tried:
         return way
     read = FileReader(job.account)
