@@ -48,7 +48,7 @@ from assistant.recover.start_costs import (
 from assistant.recover.trial.trial import trials_of
 from assistant.tooling import Context, tool
 from assistant.tools.storage import node_saves, saves_in_words
-from assistant.tools.trial_results import trial_results, way_after_trials, with_trial_results
+from assistant.tools.trial_results import trial_results, way_after_trials, with_trial_note, with_trial_results
 from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
@@ -134,8 +134,8 @@ def choose_checkpoint(
     `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
     be used, when where it saved is not known, or when the script would not load the chosen one; `note` says which, and what would
     settle it. One that is `undecided` is neither whole nor refused. `fallback` is its path when newer ones were passed over.
-    `set_aside` and `tracker` name what has to be done first so that the script loads it, `resumes` says how it goes on. `present`
-    has the time of each checkpoint that is there now.
+    `set_aside` and `tracker` name what has to be done first so that the script loads it, `resumes` says how it goes on. `decided`
+    is `note` where no trial start comes first. `present` has the time of each checkpoint that is there now.
 
     Args:
         job: Scheduler job id.
@@ -215,7 +215,8 @@ def choose_checkpoint(
     together = together_words(job_record, choice.checkpoint, _reached(points)) if plan.refusal else ""
     chosen_words = choice_note(choice, with_path=bool(plan.refusal))
     sentences = (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning, together)
-    note = "; ".join(filter(None, sentences))
+    note = with_trial_note(context, job_record, "; ".join(filter(None, sentences)))
+    is_tried_next = plan.refusal and _may_be_tried(context, job_record, way)
     return {
         **chosen_values,
         "restart_from": "" if plan.refusal else chosen_values["path"],
@@ -229,7 +230,8 @@ def choose_checkpoint(
         "set_aside": [str(path) for path in plan.set_aside] if not untried else [],
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
-        "trial": "yes" if plan.refusal and _may_be_tried(context, job_record, way) else "",
+        "trial": "yes" if is_tried_next else "",
+        "decided": "" if is_tried_next else note,
         "present": {save.path.name: save.saved_at.isoformat() for save in saves.checkpoints[-MOST_PRESENT:]},
     }
 
@@ -404,7 +406,7 @@ def no_choice(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) 
     note = f"{why}; {choice_note(choice)}" if refused else why
     begin = "none" if fresh else ""
     empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
-    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
+    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note, "decided": note}
 
 
 def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -131,4 +131,4 @@ def _refusal_of_submission(
 def _no_restart(choice: dict[str, Any], why: str) -> dict[str, Any]:
     """Return a choice that leads to no restart, with the reason."""
     empty: dict[str, Any] = {"path": "", "step": 0, "set_aside": [], "tracker": "", "tracker_text": ""}
-    return {**empty, **choice, "restart_from": "", "fallback": "", "note": why}
+    return {**empty, **choice, "restart_from": "", "fallback": "", "note": why, "decided": why}

@@ -90,6 +90,12 @@ def proof_words(context: Context, job: Job) -> str:
     return f"; proven in a sandbox is: {command}" if command else ""
 
 
+def with_trial_note(context: Context, job: Job, note: str) -> str:
+    """Return a note for people with what the newest trial start of this incident has shown, where it does not say so already."""
+    shown = str(next(trial_results(context, job, "submission"), {}).get("note", ""))
+    return note if not shown or shown in note else f"{note}; {shown}"
+
+
 def start_digest(spec: JobSpec) -> str:
     """Return the digest of a start as it is tried and submitted, but for the data that is left out."""
     kept = {name: text for name, text in spec.environment.items() if not name.startswith(OF_A_SKIP)}
