@@ -115,6 +115,9 @@ def differs_from_proof(context: Context, job: Job, spec: JobSpec, checkpoint: Ch
     if not proof.get("proven") or checkpoint is None:
         return ""
     if proof.get("checkpoint") and proof["checkpoint"] != str(checkpoint.path):
+        step = proof.get("step")
+        if isinstance(step, int) and checkpoint.step > step:
+            return ""  # the job lived on and saved once more: the way was proven, and what it leads to is whole and newer
         return f"a trial start proved that it goes on from {proof['checkpoint']}, and {checkpoint.path} was chosen since"
     if proof.get("start") and proof["start"] != start_digest(spec):
         return f"it would not be the start that was proven ({proof.get('note', '')}): its script, arguments or environment differ"

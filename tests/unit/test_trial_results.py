@@ -10,6 +10,7 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.records import Call, CallStatus, Outcome
+from assistant.recover.joblog import SkipWish
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import TrialWay, spec_digest
 from assistant.tools import checkpoints, resubmit
@@ -46,7 +47,7 @@ def after(world: World, **answer: Any) -> World:
 
 
 def submission(world: World, path: str) -> Any:
-    return plan_submission(world.context, world.job, checkpoint=path, exclude=(), skip=resubmit.SkipWish(0, 0, 0), read=False)
+    return plan_submission(world.context, world.job, checkpoint=path, exclude=(), skip=SkipWish(0, 0, 0), read=False)
 
 
 def test_what_a_start_died_of_is_refused_and_the_one_before_it_chosen(world: World) -> None:
@@ -73,7 +74,7 @@ def test_a_file_that_no_rule_takes_for_a_checkpoint_is_one_once_a_start_has_died
     assert "crash.sav refused: torn: 90 bytes" in chosen["note"]
     assert "crash.sav" in setting_aside(world.context, world.job, [str(crash)]).text
     with pytest.raises(ToolError, match="it would load or meet crash"):
-        plan_submission(world.context, world.job, checkpoint=newest, exclude=(), skip=resubmit.SkipWish(0, 0, 0))
+        plan_submission(world.context, world.job, checkpoint=newest, exclude=(), skip=SkipWish(0, 0, 0))
     crash.rename(world.saved.parent / "crash.sav")
     assert choose_checkpoint(world.context, world.job)["set_aside"] == [], "it is gone, and nothing is in the way any more"
 
@@ -96,6 +97,9 @@ def test_the_start_that_was_proven_is_submitted_and_no_other(world: World) -> No
         submission(after(world, **proof, start="another"), newest)
     with pytest.raises(ToolError, match="was chosen since"):
         submission(after(world, **{**proof, "checkpoint": "/elsewhere/step_1"}), newest)
+    submission(
+        after(world, **{**proof, "checkpoint": "/elsewhere/step_1", "step": 1, "start": "of step 1"}), newest
+    )  # it saved once more
 
 
 def test_a_refusal_behind_a_proof_tells_the_person_the_command_that_was_proven(world: World) -> None:
