@@ -164,7 +164,7 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
         return TrialVerdict(False, lost, refuted=True)
     if saved is None and (lost_name := _lost_beside(answer, inventory)):
         return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
-    if evidence and death is not None and death.error and saved is None:
+    if evidence and answer.exit_code and death is not None and death.error and saved is None:
         return TrialVerdict(False, f"it read {read}; {evidence}; and then it died: {death.error!r}", refuted=True)
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
