@@ -60,7 +60,7 @@ LATE = save(
 def test_a_file_of_another_name_that_is_shorter_than_the_series_and_was_written_last_is_torn() -> None:
     judged = without_torn_saves(held(TEN, TWENTY, LATE), job_in(Path("/w")), frozenset(("late.bin",)))
     assert [one.healthy for one in judged.checkpoints] == [True, True, False]
-    assert judged.checkpoints[-1].problems[0].startswith("torn: 900 bytes, each of the others at least 4,000")
+    assert judged.checkpoints[-1].problems[0].startswith("torn, or no whole state: 900 bytes, each of the others at least 4,000")
     for kept in (replace(LATE, size_bytes=4000), replace(LATE, saved_at=AT)):
         judged = without_torn_saves(held(TEN, TWENTY, kept), job_in(Path("/w")), frozenset(("late.bin",)))
         assert judged.checkpoints[-1].undecided, "as long as the others, or written before them"

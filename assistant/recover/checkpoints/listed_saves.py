@@ -42,10 +42,13 @@ def with_listed_saves(job: Job, search: CheckpointSearch, *, now: datetime) -> C
     if held is None or place is None or job.spec is None:
         return search
     listed = listed_files(programs_now(job, search.programs), job.account)
-    names = _other_names(held, listed.paths if listed is not None else (), job.account)
+    paths = listed.paths if listed is not None else ()
+    names = _other_names(held, paths, job.account)
+    rolling = {entry.path.name for entry in held.entries if entry.path in paths and number_in(entry.path.name) is None}
+    forms = place.forms | rolling
     if not names:
-        return search
-    forms = place.forms | {name if number_in(name) is None else name_form(name).replace("[", "?") for name in names}
+        return replace(search, place=replace(place, forms=forms))
+    forms |= {name if number_in(name) is None else name_form(name).replace("[", "?") for name in names}
     try:
         with reading_as(job.account):
             read = inventory(place.folder, now=now, live=not job.state.ended, forms=forms)
@@ -76,16 +79,17 @@ def without_torn_saves(listing: Inventory, job: Job, names: frozenset[str]) -> I
     Args:
         listing: What the folder of the job holds.
         job: With the times of its attempt.
-        names: Of the files that no rule of names knows: exact forms of the place.
+        names: Of the files that the program lists and that bear no number: exact forms of the place.
     """
     series = [save for save in listing.checkpoints if save.path.name not in names and save.path.suffix and not save.problems]
 
     def judged(save: Checkpoint) -> Checkpoint:
         alike = [other.size_bytes for other in series if other.path.suffix == save.path.suffix and other.saved_at < save.saved_at]
         one_size = len(alike) >= FEWEST_ALIKE and min(alike) >= ALIKE * max(alike)
-        if save.path.name not in names or not one_size or save.size_bytes >= ALIKE * min(alike):
+        if save.path.name not in names or save.healthy or not one_size or save.size_bytes >= ALIKE * min(alike):
             return save
-        reason = f"torn: {save.size_bytes:,} bytes, each of the others at least {min(alike):,}, and it was written last"
+        sizes = f"{save.size_bytes:,} bytes, each of the others at least {min(alike):,}"
+        reason = f"torn, or no whole state: {sizes}, and it was written last"
         return replace(save, healthy=False, undecided=False, problems=(reason,))
 
     return replace(listing, checkpoints=tuple(map(judged, listing.checkpoints))) if names and job.state.ended else listing
