@@ -398,8 +398,8 @@ def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) ->
 
 def _died_of(context: Context, job: Job, path: Path) -> Entry | None:
     """Return a file that a trial start of this incident died of as a checkpoint; None for any other."""
-    held = with_trial_results(context, job, Inventory(path.parent, (), ()))
-    return next((entry for entry in held.entries if entry.path == path), None)
+    holdings = with_trial_results(context, job, Inventory(path.parent, (), ()))
+    return next((entry for entry in holdings.entries if entry.path == path), None)
 
 
 def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:

@@ -92,14 +92,14 @@ def proof_words(context: Context, job: Job) -> str:
 
 def with_trial_note(context: Context, job: Job, note: str) -> str:
     """Return a note for people with what the newest trial start of this incident has shown, where it does not say so already."""
-    shown = str(next(trial_results(context, job, "submission"), {}).get("note", ""))
-    return note if not shown or shown in note else f"{note}; {shown}"
+    shown_note = str(next(trial_results(context, job, "submission"), {}).get("note", ""))
+    return note if not shown_note or shown_note in note else f"{note}; {shown_note}"
 
 
 def start_digest(spec: JobSpec) -> str:
     """Return the digest of a start as it is tried and submitted, but for the data that is left out."""
-    kept = {name: text for name, text in spec.environment.items() if not name.startswith(OF_A_SKIP)}
-    return spec_digest(replace(spec, environment=kept))
+    environment = {name: text for name, text in spec.environment.items() if not name.startswith(OF_A_SKIP)}
+    return spec_digest(replace(spec, environment=environment))
 
 
 def differs_from_proof(context: Context, job: Job, spec: JobSpec, checkpoint: Checkpoint | None) -> str:
@@ -124,7 +124,7 @@ def differs_from_proof(context: Context, job: Job, spec: JobSpec, checkpoint: Ch
     return ""
 
 
-def with_trial_results(context: Context, job: Job, held: Inventory) -> Inventory:
+def with_trial_results(context: Context, job: Job, listing: Inventory) -> Inventory:
     """Return what a folder holds, without what a trial start died of, and with the step of what one was proven to go on from.
 
     A file that no rule takes for a checkpoint is one of them once a start has read it and died.
@@ -136,17 +136,17 @@ def with_trial_results(context: Context, job: Job, held: Inventory) -> Inventory
         for path, why in list(listed.items())[:MOST_REFUSED] if isinstance(listed, Mapping) else ():
             refused.setdefault(Path(str(path)), str(why))
         proof = proof or (result if result.get("proven") else {})
-    held = refused_in(held, refused, job.account)
-    return replace(held, checkpoints=tuple(_at_proven_step(save, proof) for save in held.checkpoints))
+    listing = refused_in(listing, refused, job.account)
+    return replace(listing, checkpoints=tuple(_at_proven_step(save, proof) for save in listing.checkpoints))
 
 
-def refused_in(held: Inventory, refused: Mapping[Path, str], account: str) -> Inventory:
+def refused_in(listing: Inventory, refused: Mapping[Path, str], account: str) -> Inventory:
     """Return an inventory in which some files, by path, must not be loaded; one that is not there any more is left out."""
     lying = {path: why for path, why in refused.items() if _lies_there(path, account)}
     if not lying:
-        return held
-    known = {entry.path for entry in held.entries}
-    files = {path: file_stat(path) for path in lying if path not in known}
+        return listing
+    known_paths = {entry.path for entry in listing.entries}
+    files = {path: file_stat(path) for path in lying if path not in known_paths}
     added = [Entry(path, UNKNOWN_STEP, Format.PLAIN, {path.name: stat}) for path, stat in files.items()]
     saves = [
         Checkpoint(path, UNKNOWN_STEP, Format.PLAIN, stat.size, _moment(stat.mtime), healthy=False, problems=())
@@ -156,11 +156,11 @@ def refused_in(held: Inventory, refused: Mapping[Path, str], account: str) -> In
     def judged(save: Checkpoint) -> Checkpoint:
         if save.path not in lying:
             return save
-        others = () if save.undecided else save.problems
-        return replace(save, healthy=False, undecided=False, problems=(lying[save.path], *others))
+        other_problems = () if save.undecided else save.problems
+        return replace(save, healthy=False, undecided=False, problems=(lying[save.path], *other_problems))
 
-    checkpoints = tuple(map(judged, (*saves, *held.checkpoints)))
-    return replace(held, checkpoints=checkpoints, entries=(*added, *held.entries), torn={**held.torn, **lying})
+    checkpoints = tuple(map(judged, (*saves, *listing.checkpoints)))
+    return replace(listing, checkpoints=checkpoints, entries=(*added, *listing.entries), torn={**listing.torn, **lying})
 
 
 def _lies_there(path: Path, account: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,9 +29,9 @@ class Sandbox:
     name = "sandbox"
 
     def __init__(self, *answers: dict[str, Any]) -> None:
-        self.answers, self.commands = list(answers), list[list[str]]()
+        self.answers, self.commands = list(answers), list[Sequence[str]]()
 
-    def run(self, nodes: list[str], command: list[str], timeout_s: float) -> dict[str, Reply]:
+    def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> dict[str, Reply]:
         answer = self.answers[min(len(self.commands), len(self.answers) - 1)]
         self.commands.append(command)
         return {nodes[0]: Reply(nodes[0], True, 0, MARK + json.dumps({"status": "ran", "seconds": 2.0, **answer}), "")}

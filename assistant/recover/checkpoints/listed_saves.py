@@ -38,13 +38,13 @@ def with_listed_saves(job: Job, search: CheckpointSearch, *, now: datetime) -> C
     Raises:
         Unavailable: The storage did not answer.
     """
-    held, place = search.inventory, search.place
-    if held is None or place is None or job.spec is None:
+    holdings, place = search.inventory, search.place
+    if holdings is None or place is None or job.spec is None:
         return search
     listed = listed_files(programs_now(job, search.programs), job.account)
     paths = listed.paths if listed is not None else ()
-    names = _other_names(held, paths, job.account)
-    rolling = {entry.path.name for entry in held.entries if entry.path in paths and number_in(entry.path.name) is None}
+    names = _other_names(holdings, paths, job.account)
+    rolling = {entry.path.name for entry in holdings.entries if entry.path in paths and number_in(entry.path.name) is None}
     forms = place.forms | rolling
     if not names:
         return replace(search, place=replace(place, forms=forms))
@@ -57,14 +57,16 @@ def with_listed_saves(job: Job, search: CheckpointSearch, *, now: datetime) -> C
     return replace(search, inventory=read, place=replace(place, forms=forms))
 
 
-def _other_names(held: Inventory, listed: Sequence[Path], account: str) -> list[str]:
+def _other_names(holdings: Inventory, listed: Sequence[Path], account: str) -> list[str]:
     """Return the names of listed files that no checkpoint of the folder has."""
-    files = {entry.path.parent / name for entry in held.entries for name in entry.files} | {entry.path for entry in held.entries}
-    own_folders = {entry.path.parent for entry in held.entries}
-    taken = {path for path, _ in held.links} | {*held.second_names}
-    others = [path for path in listed if path not in files | taken and path.parent in own_folders][:MOST_LISTED]
+    files = {entry.path.parent / name for entry in holdings.entries for name in entry.files} | {
+        entry.path for entry in holdings.entries
+    }
+    own_folders = {entry.path.parent for entry in holdings.entries}
+    second = {path for path, _ in holdings.links} | {*holdings.second_names}
+    other_paths = [path for path in listed if path not in files | second and path.parent in own_folders][:MOST_LISTED]
     names = []
-    for path in others:
+    for path in other_paths:
         try:
             with reading_as(account):
                 names += [path.name] if is_regular(path) and not path.is_symlink() else []
@@ -84,7 +86,8 @@ def without_torn_saves(listing: Inventory, job: Job, names: frozenset[str]) -> I
     series = [save for save in listing.checkpoints if save.path.name not in names and save.path.suffix and not save.problems]
 
     def judged(save: Checkpoint) -> Checkpoint:
-        alike = [other.size_bytes for other in series if other.path.suffix == save.path.suffix and other.saved_at < save.saved_at]
+        siblings = [sibling for sibling in series if sibling.path.suffix == save.path.suffix and sibling.saved_at < save.saved_at]
+        alike = [sibling.size_bytes for sibling in siblings]
         one_size = len(alike) >= FEWEST_ALIKE and min(alike) >= ALIKE * max(alike)
         if save.path.name not in names or save.healthy or not one_size or save.size_bytes >= ALIKE * min(alike):
             return save

@@ -55,17 +55,17 @@ def shown_variables(job: Job, programs: Sequence[JobProgram], read: FileReader) 
     spec = job.spec
     if spec is None:
         return ()
-    shown: dict[str, tuple[str, ...]] = {}
+    examples: dict[str, tuple[str, ...]] = {}
     for line, around in _telling_lines(job, read):
         for name, value in _assignments(line):
             if (SPEAKS_OF_IT.search(around) or may_be_set(name)) and (templates := _templates(value)):
-                shown.setdefault(name, templates)
+                examples.setdefault(name, templates)
     code = "\n".join(line for line in spec.script.splitlines() if not line.lstrip().startswith("#"))
     own = [match["name"] for match in IN_SHELL.finditer(code)]
     own += [name for program in programs for source in program.sources for name in _put_before_a_listing(source)]
     for name in own:
-        shown.setdefault(name, ("{checkpoint}", "{name}"))
-    settable = {name: templates for name, templates in shown.items() if is_harmless(name) and exports_plainly(spec, name)}
+        examples.setdefault(name, ("{checkpoint}", "{name}"))
+    settable = {name: templates for name, templates in examples.items() if is_harmless(name) and exports_plainly(spec, name)}
     first = [f"{name}={templates[0]}" for name, templates in settable.items()]
     second = [f"{name}={template}" for name, templates in settable.items() for template in templates[1:]]
     return tuple(dict.fromkeys((*first, *second)))[:MOST_SHOWN]

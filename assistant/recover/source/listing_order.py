@@ -28,7 +28,7 @@ MODIFIED = frozenset(("getmtime", "st_mtime", "st_mtime_ns"))
 CHANGED = frozenset(("getctime", "st_ctime", "st_ctime_ns"))
 
 
-class Order(StrEnum):
+class ListingOrder(StrEnum):
     """By what a listing is put in order."""
 
     MODIFIED = "time"
@@ -45,7 +45,7 @@ class Listing:
     """Paths as the program sees them, with a wildcard in the last part."""
     tests: tuple[tuple[str, str], ...] = ()
     """Of the names: how (`endswith`, `startswith`, `in`, `not in`, `match`, `search`, `fullmatch`), and with what."""
-    order: Order | None = None
+    order: ListingOrder | None = None
     falls: bool = False
     """Whether the largest comes first."""
     is_newest: bool = False
@@ -98,8 +98,8 @@ def _in_order(listing: Listing, patterns: Sequence[Path]) -> list[Path]:
             return []
         hides = not pattern.name.startswith(".")
         for child in children:
-            seen = fnmatch.fnmatchcase(child.name, pattern.name) and not (hides and child.name.startswith("."))
-            key = _key(listing, child) if seen and listing.takes(child.name) else ()
+            is_listed = fnmatch.fnmatchcase(child.name, pattern.name) and not (hides and child.name.startswith("."))
+            key = _key(listing, child) if is_listed and listing.takes(child.name) else ()
             if key is None:
                 return []
             if key:
@@ -114,11 +114,11 @@ def _key(listing: Listing, path: Path) -> tuple[float, str] | None:
         status = status_of(path)
     except (OSError, InputError, UnreadableFile, OwnerDenied):
         return None
-    if listing.order is Order.MODIFIED:
+    if listing.order is ListingOrder.MODIFIED:
         return status.st_mtime, ""
-    if listing.order is Order.CHANGED:
+    if listing.order is ListingOrder.CHANGED:
         return status.st_ctime, ""
-    if listing.order is Order.NAME:
+    if listing.order is ListingOrder.NAME:
         return 0.0, str(path)
     numbers = NUMBERS.findall(path.name)
     return (float(numbers[0]), "") if len(numbers) == 1 else None  # which of several counts, its program alone knows
@@ -169,21 +169,29 @@ class _ListingReader:
         if depth > MOST_DEPTH:
             return None
         if isinstance(node, ast.Name):
-            return names.get(node.id) or self._named(node.id, depth)
+            return names.get(node.id) or self._of_name(node.id, depth)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self.read(node.left, names, depth + 1), self.read(node.right, names, depth + 1)
-            if left is None or right is None or left.order or right.order or left.tests != right.tests:
+            first_half, second_half = self.read(node.left, names, depth + 1), self.read(node.right, names, depth + 1)
+            if (
+                first_half is None
+                or second_half is None
+                or first_half.order
+                or second_half.order
+                or first_half.tests != second_half.tests
+            ):
                 return None
-            return replace(left, patterns=(*left.patterns, *right.patterns))
+            return replace(first_half, patterns=(*first_half.patterns, *second_half.patterns))
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
             return self._filtered(node, names, depth)
         if isinstance(node, ast.Subscript):
             listing, place = self.read(node.value, names, depth + 1), ast.unparse(node.slice)
-            taken = listing is not None and listing.order is not None and (listing.falls, place) in ((False, "-1"), (True, "0"))
-            return replace(listing, is_newest=True) if listing is not None and taken and not listing.is_newest else None
+            is_largest = (
+                listing is not None and listing.order is not None and (listing.falls, place) in ((False, "-1"), (True, "0"))
+            )
+            return replace(listing, is_newest=True) if listing is not None and is_largest and not listing.is_newest else None
         return self._call(node, names, depth) if isinstance(node, ast.Call) else None
 
-    def _named(self, name: str, depth: int) -> Listing | None:
+    def _of_name(self, name: str, depth: int) -> Listing | None:
         values = self._source.names.get(name, [])
         changes = [call for call in self._source.calls if call.name.rpartition(".")[0] == name and call.method in MUTATIONS]
         if not values or name in self._open or name in self._source.rebound or changes:
@@ -256,22 +264,22 @@ class _ListingReader:
                 return ordered
             return replace(ordered, is_newest=True) if not ordered.falls else None
         functions = self._source.functions.get(name.rpartition(".")[2], []) if not node.args and not node.keywords else []
-        returns = [part.value for one in functions for part in ast.walk(one) if isinstance(part, ast.Return)]
+        returns = [part.value for function in functions for part in ast.walk(function) if isinstance(part, ast.Return)]
         if len(functions) != 1 or len(returns) != 1 or returns[0] is None:
             return None
         return self.read(returns[0], depth=depth + 1)
 
     def _listed(self, node: ast.Call, method: str) -> Listing | None:
         of_path = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("glob", "os")
-        given = self._source.value(node.args[0]) if node.args else ""
+        pattern_text = self._source.value(node.args[0]) if node.args else ""
         if of_path and isinstance(node.func, ast.Attribute):
             folder = self._source.value(node.func.value)
-            given = f"{folder}/{given or '*'}" if isinstance(folder, str) and isinstance(given, str) else None
+            pattern_text = f"{folder}/{pattern_text or '*'}" if isinstance(folder, str) and isinstance(pattern_text, str) else None
         elif method in ("listdir", "scandir"):
-            given = f"{given or '.'}/*" if isinstance(given, str) else None
-        if not isinstance(given, str) or UNRESOLVED in given:
+            pattern_text = f"{pattern_text or '.'}/*" if isinstance(pattern_text, str) else None
+        if not isinstance(pattern_text, str) or UNRESOLVED in pattern_text:
             return None
-        path = PurePosixPath(given)
+        path = PurePosixPath(pattern_text)
         plain = WILDCARD.search(str(path.parent)) is None and WILDCARD.search(path.name) is not None and "**" not in path.name
         return Listing((str(path),)) if plain else None
 
@@ -309,9 +317,10 @@ def _ordered(source: TrainerSource, listing: Listing, keywords: Mapping[str, ast
     if reverse is not None and not isinstance(reverse, ast.Constant):
         return None
     if key is None:
-        return replace(listing, order=Order.NAME, falls=falls)
+        return replace(listing, order=ListingOrder.NAME, falls=falls)
     functions = source.functions.get(key.id, []) if isinstance(key, ast.Name) else []
-    returns = [part.value for one in functions for part in ast.walk(one) if isinstance(part, ast.Return) and part.value is not None]
+    parts = [part for function in functions for part in ast.walk(function) if isinstance(part, ast.Return)]
+    returns = [part.value for part in parts if part.value is not None]
     body = key.body if isinstance(key, ast.Lambda) else returns[0] if len(returns) == 1 else key if not functions else None
     if body is None:
         return None
@@ -320,7 +329,7 @@ def _ordered(source: TrainerSource, listing: Listing, keywords: Mapping[str, ast
     name = dotted(body.func) if isinstance(body, ast.Call) else body.attr if isinstance(body, ast.Attribute) else dotted(body)
     last = name.rpartition(".")[2]
     if last in MODIFIED:
-        return replace(listing, order=Order.MODIFIED, falls=falls)
+        return replace(listing, order=ListingOrder.MODIFIED, falls=falls)
     if last in CHANGED:
-        return replace(listing, order=Order.CHANGED, falls=falls)
-    return replace(listing, order=Order.NUMBER, falls=falls) if last == "int" and isinstance(body, ast.Call) else None
+        return replace(listing, order=ListingOrder.CHANGED, falls=falls)
+    return replace(listing, order=ListingOrder.NUMBER, falls=falls) if last == "int" and isinstance(body, ast.Call) else None

@@ -99,12 +99,12 @@ def death_of(exit_code: int | None, texts: Sequence[str], read: Sequence[str], n
 
 def _file_read_last(texts: Sequence[str], error: str, read: Sequence[str], paths: Sequence[str]) -> str:
     """Return the file that a program read when it died: that its error or one of its last lines names, else the only one read."""
-    if named := _named_in(error, paths):
-        return named
+    if path_named := _named_in(error, paths):
+        return path_named
     for text in texts:
         for line in reversed(text.splitlines()[-MOST_LINES:]):
-            if named := _named_in(line, read):
-                return named
+            if path_named := _named_in(line, read):
+                return path_named
     return read[0] if len(read) == 1 else ""
 
 
@@ -112,9 +112,9 @@ def _named_in(line: str, paths: Sequence[str]) -> str:
     """Return the one path that a line names by its last parts; empty for none, or several."""
     for parts in (2, 1):
         ends = {path: "/".join(PurePosixPath(path).parts[-parts:]) for path in paths}
-        named = [path for path, end in ends.items() if re.search(rf"(?<![\w.-]){re.escape(end)}(?![\w-]|\.\w)", line)]
-        if len(named) == 1:
-            return named[0]
+        paths_named = [path for path, end in ends.items() if re.search(rf"(?<![\w.-]){re.escape(end)}(?![\w-]|\.\w)", line)]
+        if len(paths_named) == 1:
+            return paths_named[0]
     return ""
 
 
@@ -136,7 +136,7 @@ def damage_words(death: TrialDeath, files: Mapping[str, FileFacts]) -> str:
     if facts is None or not death.error:
         return ""
     suffix = PurePosixPath(death.file).suffix
-    siblings = [others for path, others in files.items() if path != death.file and PurePosixPath(path).suffix == suffix]
+    siblings = [sibling for path, sibling in files.items() if path != death.file and PurePosixPath(path).suffix == suffix]
     reason = f"a start of its script read it in a sandbox and died: {death.error!r}"
     least = min((sibling.size for sibling in siblings), default=0)
     if facts.size < least:
