@@ -32,15 +32,16 @@ from assistant.recover.checkpoints.aside import (
     write_tracker,
 )
 from assistant.recover.checkpoints.entry import Entry
-from assistant.recover.checkpoints.inventory import inventory
+from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import RANK_WORD, rank_of
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
-from assistant.recover.resume.plan import MOST_LINKS
+from assistant.recover.resume.lookups import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import known_forms
 from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_meant
+from assistant.tools.trial_results import with_trial_results
 from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
 _RENAMES = re.compile(r"mv -nT (.*?) FILES\[")
@@ -379,6 +380,7 @@ def _moves_aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]
         files = [path]
         if lies_at(path, job.account) or prefix_files(path, job.account):
             entry = _entry_at(context, job, path, ()) or _entry_at(context, job, path, known_forms(context, job))
+            entry = entry or _died_of(context, job, path)
             with reading_as(job.account):
                 if entry is None:
                     raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
@@ -391,6 +393,12 @@ def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) ->
     """Return the checkpoint at a path; None where it is none of a known layout, nor of one of these forms of names."""
     with reading_as(job.account):
         holdings = inventory(path.parent, now=context.clock.now(), forms=forms)
+    return next((entry for entry in holdings.entries if entry.path == path), None)
+
+
+def _died_of(context: Context, job: Job, path: Path) -> Entry | None:
+    """Return a file that a trial start of this incident died of as a checkpoint; None for any other."""
+    holdings = with_trial_results(context, job, Inventory(path.parent, (), ()))
     return next((entry for entry in holdings.entries if entry.path == path), None)
 
 

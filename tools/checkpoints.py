@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from assistant.recover.directives import gpu_hours, never_began, never_began_wor
 from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import counted_points, log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.resume.means import ResumeWay
 from assistant.recover.resume.plan import REMOVED_FIRST, resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.variable import OPEN
@@ -45,9 +45,10 @@ from assistant.recover.start_costs import (
     results_lost,
     start_losses,
 )
-from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
+from assistant.recover.trial.trial import trials_of
 from assistant.tooling import Context, tool
 from assistant.tools.storage import node_saves, saves_in_words
+from assistant.tools.trial_results import trial_results, way_after_trials, with_trial_note, with_trial_results
 from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
@@ -92,7 +93,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         else:
             place, saves = search.place, search.inventory
         lost = lost_from(job_record, lambda: saves)
-        saves = refused_from_log(job_record, saves)
+        saves = with_trial_results(context, job_record, refused_from_log(job_record, saves))
         doubt = "; ".join(part for part in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if part)
     return {
         "folder": str(place.folder),
@@ -133,8 +134,8 @@ def choose_checkpoint(
     `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
     be used, when where it saved is not known, or when the script would not load the chosen one; `note` says which, and what would
     settle it. One that is `undecided` is neither whole nor refused. `fallback` is its path when newer ones were passed over.
-    `set_aside` and `tracker` name what has to be done first so that the script loads it, `resumes` says how it goes on. `present`
-    has the time of each checkpoint that is there now.
+    `set_aside` and `tracker` name what has to be done first so that the script loads it, `resumes` says how it goes on. `decided`
+    is `note` where no trial start comes first. `present` has the time of each checkpoint that is there now.
 
     Args:
         job: Scheduler job id.
@@ -175,7 +176,7 @@ def choose_checkpoint(
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(job_record)
-    saves = refused_from_log(job_record, saves)
+    saves = with_trial_results(context, job_record, refused_from_log(job_record, saves))
     now, live = context.clock.now(), not job_record.state.ended
     with reading_as(job_record.account):
         if which == "last":
@@ -184,6 +185,8 @@ def choose_checkpoint(
             choice = last_healthy(saves, now=now, live=live)
         else:
             choice = checkpoint_before(context, job_record, saves, step, margin)
+    torn = tuple(save for save in saves.checkpoints if save.path in saves.torn and save not in choice.refused)
+    choice = replace(choice, refused=(*torn, *choice.refused))
     if choice.checkpoint is None:
         words = f"none of {len(saves.checkpoints)} checkpoints in {saves.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else unusable_words(choice)
@@ -197,9 +200,10 @@ def choose_checkpoint(
     untried = (
         try_first
         and not plan.refusal
+        and way.home_made
         and way.means not in OPEN
         and _may_be_tried(context, job_record, way)
-        and not any(True for _ in _trials(context, job_record))
+        and not any(True for _ in trial_results(context, job_record))
     )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
@@ -211,7 +215,8 @@ def choose_checkpoint(
     together = together_words(job_record, choice.checkpoint, _reached(points)) if plan.refusal else ""
     chosen_words = choice_note(choice, with_path=bool(plan.refusal))
     sentences = (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning, together)
-    note = "; ".join(filter(None, sentences))
+    note = with_trial_note(context, job_record, "; ".join(filter(None, sentences)))
+    is_tried_next = plan.refusal and _may_be_tried(context, job_record, way)
     return {
         **chosen_values,
         "restart_from": "" if plan.refusal else chosen_values["path"],
@@ -225,7 +230,8 @@ def choose_checkpoint(
         "set_aside": [str(path) for path in plan.set_aside] if not untried else [],
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
-        "trial": "yes" if plan.refusal and _may_be_tried(context, job_record, way) else "",
+        "trial": "yes" if is_tried_next else "",
+        "decided": "" if is_tried_next else note,
         "present": {save.path.name: save.saved_at.isoformat() for save in saves.checkpoints[-MOST_PRESENT:]},
     }
 
@@ -339,18 +345,7 @@ def known_forms(context: Context, job: Job) -> frozenset[str]:
 
 def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart: by what a trial start of this incident has shown, else by reading."""
-    way = read_way(job, search)
-    trial = next(_trials(context, job, "submission"), None) if trials_of(way) else None
-    if trial is None:
-        return way
-    note = str(trial.get("note", ""))
-    if trial.get("proven"):
-        is_open = way.means in OPEN
-        return proven_trial(trial).way(note) if is_open or trial.get("bound") else replace(way, home_made=False)
-    refuted = ResumeWay(
-        ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, script_arguments=way.script_arguments, tried=True
-    )
-    return refuted if trial.get("refuted") else way
+    return way_after_trials(context, job, read_way(job, search))
 
 
 def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
@@ -362,23 +357,6 @@ def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
 def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
     """Return what a folder holds, in which nothing that was saved behind lost weights may be loaded."""
     return _refused_from(inventory, lost_from(job, lambda: inventory), log_points(job), logged_saves(job, inventory))
-
-
-def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, Any]]:
-    """Yield what trial starts of this incident have answered of a job as it is now, the newest first.
-
-    Args:
-        context: Of the call.
-        job: With its spec.
-        key: Of the digest of the submission in the answer; empty to yield also for trials that came to nothing or still wait.
-    """
-    for call in reversed(context.history.calls(context.incident) if context.incident is not None and job.spec is not None else ()):
-        if call.tool != "trial_start" or call.arguments.get("job") != job.id:
-            continue
-        outcome = context.history.outcome(call.id)
-        value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
-        if not key or (job.spec is not None and value.get(key) == spec_digest(job.spec)):
-            yield value
 
 
 def _may_be_tried(context: Context, job: Job, way: ResumeWay) -> bool:
@@ -428,7 +406,7 @@ def no_choice(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) 
     note = f"{why}; {choice_note(choice)}" if refused else why
     begin = "none" if fresh else ""
     empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
-    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
+    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note, "decided": note}
 
 
 def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from assistant.tools.checkpoints import (
     start_warning,
 )
 from assistant.tools.storage import node_saves, saves_in_words
+from assistant.tools.trial_results import with_trial_results
 from assistant.untrusted import READ_S, reading_as, within
 
 CHECKPOINT_PATH = re.compile(r"(?<=checkpoint of step )\d+ \((/[^\s()]+)\)")
@@ -167,7 +168,8 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
     choice = choose_checkpoint(context, job)
     if choice["restart_from"] == "none":
         return _piece_outlook(context, ended_job, str(choice["note"]))
-    if not choice["path"] or not choice["restart_from"]:
+    by_trial = choice.get("trial") and BY_ITSELF in choice["resumes"]  # a trial start shows whether it does
+    if not choice["path"] or not (choice["restart_from"] or by_trial):
         return _stays(job, f"it is not known to go on by itself: {choice['note']}")
     saved = datetime.fromisoformat(choice["saved_at"])
     if problem := _no_progress(context, ended_job, int(choice["step"]), saved) or _stood_still(ended_job, saved):
@@ -178,6 +180,10 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
         return _stays(job, f"it had come to step {reached} of {goal}: nothing is left to train")
     steps_made = f"; {reached} of {goal} steps are made" if goal is not None else ""
     return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{steps_made}", "job": job}
+
+
+BY_ITSELF = "resumes by itself"
+"""Words of how a script goes on, where reading says that it does: `ResumeWay.sentence`."""
 
 
 def _stays(job: str, why: str) -> dict[str, Any]:
@@ -263,7 +269,7 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
             work = _going_on(context, job, search)
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
             return " ".join(filter(None, [*sentences, work, rerun, start_warning(job, search)]))
-        judged = refused_from_log(job, search.inventory)
+        judged = with_trial_results(context, job, refused_from_log(job, search.inventory))
         judged = _sampled(judged, job)
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):

@@ -32,6 +32,7 @@ from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
 from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
 from assistant.tools.restarts import away_from_suspects, dependent_lines, move_dependents, without_nodes
+from assistant.tools.trial_results import with_trial_results
 from assistant.untrusted import is_folder, reading_as
 
 NEWEST = ("last", "last_healthy")
@@ -241,15 +242,15 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
             f"job {job.id} goes on by {way.by}, which only a new submission can give it: a job that is queued again under its own "
             "id keeps what it was submitted with"
         )
-    restart_checkpoint = None
+    restart_checkpoint, saves = None, with_trial_results(context, job, search.inventory)
     if checkpoint != "none":
         which = checkpoint or "last"
         path = choose_checkpoint(context, job.id, which=which)["path"] if which in NEWEST else which
-        restart_checkpoint = next((save for save in search.inventory.checkpoints if str(save.path) == path), None)
+        restart_checkpoint = next((save for save in saves.checkpoints if str(save.path) == path), None)
         if restart_checkpoint is None:
             raise ToolError(f"job {job.id} is not queued again: {path} is not among the checkpoints in {search.inventory.folder}")
     # under its own id it looks into the same folder, also where the path holds the id
-    plan = resume_plan(way, search.inventory, restart_checkpoint, moves=moves)
+    plan = resume_plan(way, saves, restart_checkpoint, moves=moves)
     if plan.refusal:
         raise ToolError(f"job {job.id} is not queued again: {plan.refusal}")
     if not plan.ready:

@@ -13,7 +13,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk, run_of, tag_of
 from assistant.recover.checkpoints.aside import write_tracker
-from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.checkpoints.inventory import Inventory, examined, inventory
 from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.identity import LEFT_BEHIND, MOVED, is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.job_program import FileReader
@@ -21,7 +21,8 @@ from assistant.recover.restart import elsewhere, too_few_nodes
 from assistant.recover.resume.config import ConfigCopy
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import choose_checkpoint, known_forms
+from assistant.tools.checkpoints import choose_checkpoint, search_of
+from assistant.tools.trial_results import with_trial_results
 from assistant.untrusted import reading_as
 
 CORDON = "cordon_node"
@@ -129,16 +130,31 @@ def named_checkpoint(context: Context, job: Job, name: str, *, read: bool) -> Ch
         if not choice["path"]:
             raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
         path = choice["path"]
-    now, forms = context.clock.now(), known_forms(context, job)
+    now, saves = context.clock.now(), saves_beside(context, job, Path(path))
     with reading_as(job.account):
-        saves = inventory(folder_of(Path(path)), now=now, forms=forms)
         listed = next((save for save in saves.checkpoints if save.path == Path(path)), None)
         if listed is None:
             raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
-        judged = examined(saves, listed, now=now) if read else listed
+        judged = examined(saves, listed, now=now) if read and listed.healthy else listed
     if not judged.healthy:
         raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
     return judged
+
+
+def saves_beside(context: Context, job: Job, path: Path) -> Inventory:
+    """Return what the folder of a checkpoint holds, judged as the choice judges it: by the job's log and by trial starts as well.
+
+    Raises:
+        ToolError: The folder cannot be judged.
+        Unavailable: The storage did not answer.
+    """
+    search = search_of(context, job)
+    saves = search.inventory
+    if saves is None or path not in [save.path for save in saves.checkpoints]:
+        forms = search.place.forms if search.place is not None else frozenset()
+        with reading_as(job.account):
+            saves = inventory(folder_of(path), now=context.clock.now(), forms=forms)
+    return with_trial_results(context, job, saves)
 
 
 class DependentMoves(NamedTuple):

@@ -10,9 +10,7 @@ from typing import Any
 from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
-from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
-from assistant.recover.checkpoints.secured import folder_of
 from assistant.recover.directives import never_began
 from assistant.recover.drivers import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim
@@ -57,9 +55,10 @@ from assistant.tools.restarts import (
     move_dependents,
     named_checkpoint,
     remaining_dependents,
+    saves_beside,
     without_nodes,
 )
-from assistant.untrusted import reading_as
+from assistant.tools.trial_results import differs_from_proof, proof_words
 
 MOST_SHOWN = 6
 """Differences that are named in one sentence."""
@@ -113,7 +112,10 @@ def resubmit_job(
         not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
     """
     skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = plan_submission(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
+    try:
+        plan = plan_submission(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
+    except ToolError as error:
+        raise ToolError(f"{error}{proof_words(context, context.scheduler.job(job))}") from error
     folders = SaveFolders(plan.job, context.checkpoint_folders)
     listed = jobs_beside(context.scheduler, folders)
     claim = _first_of_call(context, listed)
@@ -416,6 +418,8 @@ def plan_submission(
         config=config.words if config is not None else (),
         arguments=loads.arguments if loads is not None else None,
     )
+    if problem := differs_from_proof(context, job, spec, restart_checkpoint):
+        raise ToolError(f"job {job_id} is not submitted again: {problem}; ask {job.user}")
     spec = away_from_suspects(context, spec, not_all_of)
     if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
@@ -456,11 +460,7 @@ def _must_load(context: Context, job: Job, checkpoint: Checkpoint | None, *, rea
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not started from the beginning: {search.note}; {search.settle}")
         return None
-    saves = search.inventory
-    if checkpoint is not None and (saves is None or checkpoint.path not in [save.path for save in saves.checkpoints]):
-        with reading_as(job.account):
-            forms = search.place.forms if search.place is not None else frozenset()
-            saves = inventory(folder_of(checkpoint.path), now=context.clock.now(), forms=forms)
+    saves = saves_beside(context, job, checkpoint.path) if checkpoint is not None else search.inventory
     plan = resume_plan(way, saves, checkpoint, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")

@@ -4,57 +4,46 @@ from __future__ import annotations
 
 import logging
 import pwd
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError
-from assistant.ports import LimitsSubmissions, Requeues, Reserves
+from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
+from assistant.ports import Reserves
 from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
 from assistant.recover.checkpoints.aside import is_link
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
+from assistant.recover.checkpoints.layout import file_stat
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
-from assistant.recover.joblog import SkipWish
-from assistant.recover.restart import attempt_of, interactive_note, must_skip_by_hand, plan_restart, restart_problem
+from assistant.recover.restart import attempt_of, plan_restart
 from assistant.recover.resume.config import config_of
 from assistant.recover.resume.documented import said_commands
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.variable import OPEN
-from assistant.recover.runs import SaveFolders, jobs_beside
-from assistant.recover.source.settings import repeat_problem
+from assistant.recover.trial.deaths import FileFacts, damage_words
+from assistant.recover.trial.judgement import TrialVerdict, judge_trial, removed_besides, trial_answer
 from assistant.recover.trial.named_folders import named_folders
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
-from assistant.recover.trial.trial import (
-    LONGEST_S,
-    TrialVerdict,
-    TrialWay,
-    judge_trial,
-    longest_s,
-    removed_besides,
-    spec_digest,
-    trial_answer,
-    trial_command,
-    trial_for,
-    trials_of,
-)
+from assistant.recover.trial.trial import LONGEST_S, TrialWay, longest_s, spec_digest, trial_command, trial_for, trials_of
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import checkpoint_before, choose_checkpoint, lost_from, read_way, refused_from_log, search_of
-from assistant.tools.preconditions import is_of_run
-from assistant.tools.requeue import refusal_of_requeue
-from assistant.tools.resubmit import plan_submission
-from assistant.untrusted import reading_as
+from assistant.tools.checkpoints import checkpoint_before, read_way, refused_from_log, search_of
+from assistant.tools.trial_results import refused_in, start_digest, start_words, with_trial_results
+from assistant.untrusted import is_regular, list_folder, reading_as
 
 logger = logging.getLogger(__name__)
 
 TRIAL_S = 90
 """How long a script may run in the sandbox: to load a checkpoint and to log some steps behind it."""
 SANDBOX_OUTPUT = "its output in the sandbox"
+MOST_STARTS, MORE_STARTS = 6, 2
+"""Starts of one trial in all, and those of them that follow from what a start died of."""
+MOST_BESIDE = 4000
+NOTHING: Mapping[Path, str] = MappingProxyType({})
 
 
 class _Plan(NamedTuple):
@@ -68,6 +57,8 @@ class _Plan(NamedTuple):
     way: ResumeWay
     """How the script goes on, as far as reading tells."""
     uid: int
+    is_ready: bool
+    """Whether by reading it takes the chosen checkpoint by itself, with nothing moved: then other ways only follow a refutation."""
 
 
 @tool(risk=Risk.CHANGE, kind="trial")
@@ -91,50 +82,147 @@ def trial_start(
         raise ToolError(f"seconds must be 1 to {LONGEST_S}, not {seconds}")
     plan = _plan(context, job, before_step, margin)
     node = _idle_node(context, plan.job, exclude or ())
-    verdicts: list[str] = []
-    refuted = started = False
-    cut_off = True
+    series = _Series(plan, before_step, margin)
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
         context.confirm(_trial_line(plan, node, seconds))
-        trials = list(plan.trials)
-        for planned in trials:
+        while series.waiting and series.starts < _most_starts(plan):
+            planned = series.waiting.pop(0)
             if busy(context.scheduler, [node]):
-                verdicts.append(f"{node} got a job meanwhile")
+                series.verdicts.append(f"{node} got a job meanwhile")
                 break
-            recorded = _recorded_way(context, plan, planned, node)
+            recorded = _recorded_way(context, series.plan, planned, node)
             if isinstance(recorded, str):
-                verdicts.append(recorded)
+                series.verdicts.append(recorded)
                 continue
             submission, trial = recorded
-            verdict = _try_way(context, plan, trial, node, seconds)
+            start = _try_way(context, series.plan, trial, node, seconds)
+            verdict = start.verdict
             logger.info("trial job=%s node=%s with=%r proven=%s: %s", job, node, trial.label, verdict.proven, verdict.note)
             if verdict.proven:
-                note = f"tried in a sandbox on {node}, {planned.label}{submission}: {verdict.note}"
-                return {
-                    "proven": "yes",
-                    "job": job,
-                    "variable": trial.variable,
-                    "argument": trial.argument,
-                    "arguments": list(trial.arguments) if trial.arguments is not None else None,
-                    "bound": trial.bound,
-                    "checkpoint": str(plan.checkpoint.path),
-                    "step": plan.checkpoint.step,
-                    "submission": spec_digest(plan.job.spec) if plan.job.spec is not None else "",
-                    "node": node,
-                    "note": note,
-                    "appendix": f"; {note}",
-                }
-            verdicts.append(f"{planned.label}{submission}: {verdict.note}")
-            refuted |= verdict.refuted and planned.command is None
-            started |= verdict.started
-            cut_off &= verdict.cut_off
-            trials += _named_commands(plan, trials, verdict.output)
-    ending = "cut off before it showed anything: not known" if cut_off else "not proven"
-    how = f"tried in a sandbox on {node}, and {ending}" if started else "nothing was tried in a sandbox"
-    note = f"{how}: {'; '.join(verdicts)}"
-    digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
-    answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}" * started, "submission": digest}
-    return {**answer, "refuted": "yes" if refuted else ""}
+                return _proven(series, start, f"tried in a sandbox on {node}, {planned.label}{submission}: {verdict.note}")
+            series.verdicts.append(f"{planned.label}{submission}: {verdict.note}")
+            series.take(context, planned, start)
+    return _unproven(series, node)
+
+
+class _Start(NamedTuple):
+    """One start in the sandbox."""
+
+    trial: TrialWay
+    verdict: TrialVerdict
+    digest: str = ""
+    """Of what was started; empty where nothing was."""
+    set_aside: tuple[Path, ...] = ()
+    """What was hidden from it."""
+
+
+@dataclass
+class _Series:
+    """The starts of one trial: what is still to be tried, and what those before have shown."""
+
+    plan: _Plan
+    before: int
+    margin: int
+    waiting: list[TrialWay] = field(init=False)
+    verdicts: list[str] = field(default_factory=list)
+    refused: dict[Path, str] = field(default_factory=dict)
+    """Files that a start read and died of, with why they must not be loaded."""
+    tried: set[tuple[str, Path, int]] = field(default_factory=set)
+    labels: list[str] = field(default_factory=list)
+    refuted: bool = False
+    cut_off: bool = True
+    starts: int = 0
+
+    def __post_init__(self) -> None:
+        self.waiting = list(self.plan.trials)
+
+    def take(self, context: Context, planned: TrialWay, start: _Start) -> None:
+        """Take in what a start has shown that proved nothing: what it died of is refused, and the next ways follow from that."""
+        verdict = start.verdict
+        self.tried.add(self._key(planned))
+        self.labels += [planned.label] * verdict.started
+        self.starts += verdict.started
+        self.refuted |= verdict.refuted and planned.command is None
+        self.cut_off &= verdict.cut_off
+        damage = _damage(self.plan, verdict) if planned.command is None else None
+        if damage is not None and damage[0] not in self.refused:
+            self.refused[damage[0]] = damage[1]
+            try:
+                self.plan = _plan(context, self.plan.job.id, self.before, self.margin, self.refused)
+            except ToolError as error:
+                self.waiting = []
+                self.verdicts.append(str(error))
+                return
+            self.waiting = [trial for trial in self.plan.trials if self._key(trial) not in self.tried]
+        elif self.plan.is_ready and verdict.started and not verdict.refuted:
+            self.waiting = []  # it is left as it was read
+        self.waiting += _named_commands(self.plan, [*self.plan.trials, *self.waiting], verdict.output)
+
+    def _key(self, trial: TrialWay) -> tuple[str, Path, int]:
+        """Return what makes a start another one: its way, its checkpoint and, where it looks by itself, what is hidden from it."""
+        looks_itself = not (trial.variable or trial.argument or trial.arguments)
+        return trial.label, self.plan.checkpoint.path, len(self.refused) if looks_itself else 0
+
+
+def _proven(series: _Series, start: _Start, note: str) -> dict[str, Any]:
+    """Return the answer of a trial that was proven: all that the steps behind it need to submit that very start."""
+    plan, trial = series.plan, start.trial
+    refused = "".join(f"; {path.name}: {why}" for path, why in series.refused.items())
+    return {
+        "proven": "yes",
+        "job": plan.job.id,
+        "variable": trial.variable,
+        "argument": trial.argument,
+        "arguments": list(trial.arguments) if trial.arguments is not None else None,
+        "bound": trial.bound,
+        "checkpoint": str(plan.checkpoint.path),
+        "step": plan.checkpoint.step,
+        "submission": spec_digest(plan.job.spec) if plan.job.spec is not None else "",
+        "start": start.digest,
+        "set_aside": [str(path) for path in start.set_aside],
+        "refused": {str(path): why for path, why in series.refused.items()},
+        "command": start_words(plan.job, trial, plan.checkpoint),
+        "note": f"{note}{refused}",
+        "appendix": f"; {note}{refused}",
+    }
+
+
+def _unproven(series: _Series, node: str) -> dict[str, Any]:
+    """Return the answer of a trial that proved nothing, with what its starts have shown."""
+    ending = "cut off before it showed anything: not known" if series.cut_off else "not proven"
+    how = f"tried in a sandbox on {node}, and {ending}" if series.starts else "nothing was tried in a sandbox"
+    note = f"{how}: {'; '.join(series.verdicts)}"
+    return {
+        "proven": "",
+        "job": series.plan.job.id,
+        "node": node,
+        "note": note,
+        "appendix": f"; {note}" * bool(series.starts),
+        "submission": spec_digest(series.plan.job.spec) if series.plan.job.spec is not None else "",
+        "refuted": "yes" if series.refuted else "",
+        "refused": {str(path): why for path, why in series.refused.items()},
+        "tried": series.labels,
+    }
+
+
+def _damage(plan: _Plan, verdict: TrialVerdict) -> tuple[Path, str] | None:
+    """Return the checkpoint that a start died of and why it must not be loaded; None where nothing speaks against a file."""
+    death = verdict.death
+    if death is None or not death.file:
+        return None
+    path = Path(death.file)
+    entry = next((entry for entry in plan.inventory.entries if path.is_relative_to(entry.path) and path != entry.path), None)
+    if entry is not None:
+        name = str(path.relative_to(entry.path))
+        stats = {str(sibling.path / name): sibling.files[name] for sibling in plan.inventory.entries if name in sibling.files}
+    else:
+        try:
+            with reading_as(plan.job.account):
+                stats = {str(child): file_stat(child) for child in list_folder(path.parent, MOST_BESIDE) if is_regular(child)}
+        except (OSError, InputError, UnreadableFile, OwnerDenied):
+            return None
+    words = damage_words(death, {name: FileFacts(stat.size, stat.mtime) for name, stat in stats.items()})
+    return (entry.path if entry is not None else path, words) if words else None
 
 
 @trial_start.lookup
@@ -173,9 +261,14 @@ def would_try(
     return RenderedChange(commands, note)
 
 
+def _most_starts(plan: _Plan) -> int:
+    """Return how often the script may be started in all: once for each way, and again without what a start died of."""
+    return min(len(plan.trials) + _may_name(plan) + MORE_STARTS, MOST_STARTS)
+
+
 def _longest_s(plan: _Plan, seconds: int) -> int:
     commands = sum(trial.command is not None for trial in plan.trials) + _may_name(plan)
-    return (len(plan.trials) + _may_name(plan)) * (longest_s(seconds) + 60) + commands * (longest_s(COMMAND_S) + 60)
+    return _most_starts(plan) * (longest_s(seconds) + 60) + commands * (longest_s(COMMAND_S) + 60)
 
 
 def _reservation(context: Context) -> str:
@@ -186,13 +279,14 @@ def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
     """Return the trial as one command: script, owner, node and ways are what a person says yes to."""
     ways = [word for trial in plan.trials for word in ("with", trial.label)]
     ways += ["or", "what its program says then is the command to go on"] if _may_name(plan) else []
+    ways += ["or", f"without a checkpoint that it dies of, {_most_starts(plan)} starts at most"]
     digest = f"sha256:{spec_digest(plan.spec)[:16]}"
     words = ["sandbox start", "of", plan.job.id, "as", plan.job.user, "on", node, "for", f"{seconds} s", *ways, digest]
     return command_line(words)
 
 
-def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
-    """Return what is to be tried, from the checkpoint that a restart would choose.
+def _plan(context: Context, job_id: str, before: int, margin: int, refused: Mapping[Path, str] = NOTHING) -> _Plan:
+    """Return what is to be tried, from the checkpoint that a restart would choose; what starts have died of is refused.
 
     Raises:
         ToolError: Nothing is; the message says why.
@@ -214,7 +308,8 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
     moves = "" if way.pins or way.means is ResumeMeans.UNKNOWN else folder_moves(job, search)
     if moves:
         raise ToolError(f"{moves}, so a trial would look elsewhere")
-    judged = refused_from_log(job, search.inventory)
+    judged = with_trial_results(context, job, refused_from_log(job, search.inventory))
+    judged = refused_in(judged, refused, job.account)
     with reading_as(job.account):
         live = not job.state.ended
         choice = (
@@ -229,11 +324,13 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
     except KeyError:
         raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
     spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
+    is_ready = way.means is ResumeMeans.NEWEST and resume_plan(way, judged, choice.checkpoint).ready
+    trials = (trials[-1], *trials[:-1]) if is_ready else trials  # as it was read, it would load the chosen one
     filled = [trial_for(trial, job, job.spec, choice.checkpoint) for trial in trials]
     trials = tuple(trial for trial in filled if not isinstance(trial, str))
     if not trials:
         raise ToolError("; ".join(problem for problem in filled if isinstance(problem, str)))
-    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
+    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid, is_ready)
 
 
 def _may_name(plan: _Plan) -> bool:
@@ -276,7 +373,7 @@ def _recorded_way(context: Context, plan: _Plan, trial: TrialWay, node: str) -> 
     return f" (`{submission.line}`{left_out})", TrialWay(variables, arguments=submission.arguments, bound=bound)
 
 
-def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
+def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> _Start:
     """Run the script once in the sandbox with one way to resume, and judge where it went on from."""
     own_spec = plan.job.spec or plan.spec
     config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None
@@ -293,13 +390,15 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
             arguments=trial.arguments,
         )
     except ToolError as error:
-        return TrialVerdict(False, str(error), started=False)  # of this way alone: another one may be tried
-    way = trial.way("a trial") if plan.way.means in OPEN or trial.bound else plan.way
+        return _Start(trial, TrialVerdict(False, str(error), started=False))  # of this way alone: another one may be tried
+    as_read = plan.way.means not in OPEN and not trial.bound
+    as_read = as_read and (trial.variable, trial.argument) == (plan.way.variable, plan.way.argument)
+    way = plan.way if as_read else trial.way("a trial")
     led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
-        return TrialVerdict(False, led.refusal, started=False)
+        return _Start(trial, TrialVerdict(False, led.refusal, started=False))
     if led.tracker is not None and is_link(led.tracker, plan.job.account):
-        return TrialVerdict(False, f"{led.tracker} is a link, which a trial does not set", started=False)
+        return _Start(trial, TrialVerdict(False, f"{led.tracker} is a link, which a trial does not set", started=False))
     written = {str(led.tracker): led.tracker_text} if led.tracker is not None else {}
     written |= {str(config.copy.path): config.copy.text} if config is not None else {}
     command = trial_command(
@@ -319,7 +418,8 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
     verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
     lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and (trial.variable or trial.bound) else ""
     verdict = TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
-    return replace(verdict, output="\n".join(answer.texts[:1]))
+    verdict = replace(verdict, output="\n".join(answer.texts[:1]))
+    return _Start(trial, verdict, start_digest(spec), led.set_aside)
 
 
 def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:
@@ -343,115 +443,3 @@ def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:
     if not free:
         raise ToolError(f"no node of partition {job.partition or 'any'} is idle, so the script of job {job.id} cannot be tried")
     return free[0]
-
-
-@tool(risk=Risk.READ)
-def restart_prospect(
-    context: Context,
-    job: str,
-    which: str = "last_healthy",
-    step: int = 0,
-    margin: int = 0,
-    exclude: list[str] | None = None,
-    not_all_of: list[str] | None = None,
-    try_first: bool = False,
-) -> dict[str, Any]:
-    """Tell whether a job could be started again once it had ended: all that a restart is refused for, asked before it is ended.
-
-    It is what `choose_checkpoint` returns; `restart_from` is empty also where the submission is not kept whole, the script would
-    not load the checkpoint, the run goes on elsewhere or too few nodes are left, and `note` says which. A refusal that only the
-    submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job trains on, or trained
-    to its end, with lost weights, and the command that ends one that lives; it is empty of any other. `standing` says whether it
-    lives. `lost` is the step from which on a job that lives has lost weights, where it cannot be started again and a checkpoint of
-    before that is there that its next saves may replace (it keeps the newest alone); else it is empty.
-
-    Args:
-        job: Scheduler job id; it may run or have ended.
-        which: `last_healthy`, `before_step` (healthy too), or `last` (the newest, healthy or not).
-        step: For `before_step`: the step to stay before.
-        margin: For `before_step`: at least so many steps before it.
-        exclude: Nodes that the restart would stay away from.
-        not_all_of: Nodes of which one is at fault and nobody knows which.
-        try_first: As of `choose_checkpoint`.
-    """
-    job_record = context.scheduler.job(job)
-    lost_step = lost_from(job_record, lambda: search_of(context, job_record).inventory)
-    waste = {"waste": _waste(context, job_record, lost_step), "standing": _standing(job_record), "lost": ""}
-    if job_record.interactive:
-        return _no_restart(waste, interactive_note(job_record))
-    choice: dict[str, Any] = {
-        **choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first),
-        **waste,
-    }
-    is_lost = lost_step is not None and not job_record.state.ended and choice["path"]
-    endangered = is_lost and removes_saves(search_of(context, job_record).inventory)
-    lost = {"lost": str(lost_step) if endangered else ""}
-    if not choice["restart_from"]:
-        return {**choice, **lost}
-    programs, spec = search_of(context, job_record).programs, job_record.spec
-    if which == "before_step" and not any(exclude or ()) and spec is not None and (by_hand := must_skip_by_hand(spec, programs)):
-        return {**_no_restart(choice, f"{choice['note']}; {by_hand}"), **lost}
-    scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
-    limited = (
-        isinstance(scheduler, LimitsSubmissions) and job_record.spec is not None and scheduler.submission_problem(job_record.spec)
-    )
-    missing = limited or repeat_problem(job_record) if job_record.spec is not None else ""
-    if missing and isinstance(scheduler, Requeues):
-        problem = refusal_of_requeue(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
-    else:
-        problem = _refusal_of_submission(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
-    return {**_no_restart(choice, problem), **lost} if problem else choice
-
-
-def removes_saves(saved: Inventory | None) -> bool:
-    """Tell whether a run keeps its newest checkpoints alone, by their steps: older ones would lie there, or one is all."""
-    steps = sorted({checkpoint.step for checkpoint in saved.checkpoints}) if saved is not None else []
-    intervals = [second - first for first, second in pairwise(steps)]
-    return not intervals or steps[0] >= 2 * min(intervals)
-
-
-def _standing(job: Job) -> str:
-    return f"it has ended ({job.state})" if job.state.ended else "it was not ended"
-
-
-def _waste(context: Context, job: Job, step: int | None) -> str:
-    """Return that a job trains on with weights that are no numbers, and how a person ends it; or that it did so to its end."""
-    if step is None:
-        return ""
-    if job.state.ended:
-        return (
-            f": its loss was no number from step {step} on to its end, and each checkpoint that it saved from there on is worthless"
-        )
-    command = "; ".join(context.scheduler.command_lines("cancel", job.id))
-    worthless = f"it trains on with NaN since step {step}, and each checkpoint that it saves from there on is worthless"
-    return f": {worthless}; to end it: {command}"
-
-
-def _refusal_of_submission(
-    context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]
-) -> str:
-    """Return why a job could not be submitted again once it had ended; empty if it could."""
-    wish = SkipWish(0, 0, 0)
-    try:
-        plan = plan_submission(
-            context, job.id, checkpoint=checkpoint, exclude=exclude, skip=wish, not_all_of=not_all_of, read=False, standing=True
-        )
-    except ToolError as error:
-        return str(error)
-    folders = SaveFolders(job, context.checkpoint_folders)
-    problem = restart_problem(
-        job,
-        plan.spec,
-        jobs=jobs_beside(context.scheduler, folders),
-        nodes=context.scheduler.nodes(),
-        checkpoint=plan.checkpoint,
-        reached_step=plan.reached_step,
-        same=partial(is_of_run, context, own=folders),
-    )
-    return problem or ""
-
-
-def _no_restart(choice: dict[str, Any], why: str) -> dict[str, Any]:
-    """Return a choice that leads to no restart, with the reason."""
-    empty: dict[str, Any] = {"path": "", "step": 0, "set_aside": [], "tracker": "", "tracker_text": ""}
-    return {**empty, **choice, "restart_from": "", "fallback": "", "note": why}

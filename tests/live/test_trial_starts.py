@@ -13,7 +13,8 @@ import pytest
 from assistant.engine import Engine
 from assistant.ports import Reply
 from assistant.records import IncidentState
-from assistant.recover.trial.trial import TrialAnswer, trial_answer, trial_command
+from assistant.recover.trial.judgement import TrialAnswer, trial_answer
+from assistant.recover.trial.trial import trial_command
 from tests.live.conftest import DevCluster
 from tests.live.test_one_node import ADA, User, engine
 from tests.live.test_strangers_queue import TIMEOUT

@@ -21,8 +21,8 @@ from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.report import escalate
+from assistant.tools.restart_prospects import removes_saves, restart_prospect
 from assistant.tools.resubmit import resubmit_job
-from assistant.tools.trial import removes_saves, restart_prospect
 from tests.unit.failed_job import World
 
 

@@ -21,7 +21,8 @@ from assistant.recover.resume.plan import resume_plan
 from assistant.recover.resume.script import resume_way
 from assistant.recover.resume.script_arguments import documented_arguments, submission_arguments, template_text
 from assistant.recover.start_costs import plain_start_words
-from assistant.recover.trial.trial import TrialWay, judge_trial, proven_trial, trial_answer, trial_for, trials_of
+from assistant.recover.trial.judgement import judge_trial, trial_answer
+from assistant.recover.trial.trial import TrialWay, proven_trial, trial_for, trials_of
 from assistant.schedulers.slurm_specs import record_differences
 from assistant.schedulers.slurm_typed import arguments_digest, exact_arguments
 

@@ -25,18 +25,8 @@ from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.source.settings import requeue_words
-from assistant.recover.trial.trial import (
-    TrialAnswer,
-    TrialWay,
-    judge_trial,
-    longest_s,
-    program_text,
-    removed_besides,
-    spec_digest,
-    trial_answer,
-    trial_command,
-    trials_of,
-)
+from assistant.recover.trial.judgement import TrialAnswer, judge_trial, removed_besides, trial_answer
+from assistant.recover.trial.trial import TrialWay, longest_s, program_text, spec_digest, trial_command, trials_of
 from assistant.tools.checkpoints import resume_of
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/trials.toml").read_text())["case"]

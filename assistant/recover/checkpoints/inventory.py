@@ -90,6 +90,8 @@ class Inventory:
     """What the job itself shows of its last saves, that they had ended: from `search_outcome`."""
     placed_by: Mapping[Path, str] = field(default_factory=dict)
     """What shows of those that tell no step which step they are of at least: from `named_saves`."""
+    torn: Mapping[Path, str] = field(default_factory=dict)
+    """Files that a trial start read and died of, with why they must not be loaded."""
 
     def later_untold(self, checkpoint: Checkpoint) -> str:
         """Return the name of a file that was written later than a checkpoint and whose only fault is that it tells no step."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
+from assistant.recover.checkpoints.listed_saves import with_listed_saves, without_torn_saves
 from assistant.recover.checkpoints.named_saves import with_places, with_turns
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, Walk, new_checkpoints, own_folder
 from assistant.recover.checkpoints.ownership import histories_of, own_checkpoints
@@ -84,13 +85,16 @@ def search_checkpoints(
     texts = list(log_texts)
     search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock, claimed=claimed))
     search = changed_in_place(job, _held_against_files(job, search, clock=clock, claimed=claimed))
+    search = with_listed_saves(job, search, now=now)
     if search.inventory is None:
         return search
+    names = search.place.forms if search.place is not None else frozenset()
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
     own = own_checkpoints(search.inventory, job, texts, saves, histories)
     if not own.doubt:
         with reading_as(job.account):
             placed = with_places(with_turns(own.inventory, job, texts, now=now), job, texts, now=now)
+            placed = without_torn_saves(placed, job, names)
             ends = save_ends(placed, job, texts, search.programs)
             return replace(search, inventory=with_save_ends(placed, ends, now=now, live=not job.state.ended))
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
@@ -264,8 +268,7 @@ def _of_pipeline(
             problem = f"{inside[-1].path.name}: {'; '.join(inside[-1].problems)}"
         contents = problem or f"{len(inside) or 'no'} checkpoints"
         places_read.append(f"{place.folder} ({place.how}): {contents}")
-        written = find is not None and _saved_by(job, find[1])
-        stages_known.append(replace(stage, held=len(inside), written=written, problem=problem))
+        stages_known.append(replace(stage, held=len(inside), written=find is not None and _saved_by(job, find[1]), problem=problem))
         inventories.append(find if inside else None)
     failed = failed_stage(stages_known, texts, job.steps)
     stages = Stages(tuple(stages_known), failed.place, failed.how)
@@ -333,11 +336,8 @@ def _in_named_folders(
             continue
         listing = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
         places_read.append(f"{place.folder} ({place.how}): {len(listing.checkpoints) or 'no'} checkpoints")
-        finds += (
-            [(place, listing)]
-            if _saved_by(job, listing) and place.folder not in {known_place.folder for known_place, _ in finds}
-            else []
-        )
+        is_new = place.folder not in {known_place.folder for known_place, _ in finds}
+        finds += [(place, listing)] if _saved_by(job, listing) and is_new else []
     return finds if len(finds) == 1 else []
 
 
@@ -444,8 +444,7 @@ def _without(
     """Return what follows where no checkpoint was found, with the evidence."""
     save_words = says_saved(texts)
     if save_words:
-        save_words = save_words.strip()[:160]
-        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({save_words!r}), and " + (
+        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({save_words.strip()[:160]!r}), and " + (
             unreadable or named_save(job, save_words) or "no checkpoint was found"
         )
     if unreadable:
@@ -455,10 +454,8 @@ def _without(
     definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
         place_words = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
-        return (
-            SaveState.NEVER_SAVED,
-            f"the job never saved a checkpoint: there is none in {place_words}, and its log tells of no save",
-        )
+        words = f"the job never saved a checkpoint: there is none in {place_words}, and its log tells of no save"
+        return SaveState.NEVER_SAVED, words
     if not programs and saves_nothing(job):
         return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
     if not walk.complete and job.work_dir is not None and job.started is not None:
@@ -490,7 +487,7 @@ def folder_moves(job: Job, search: CheckpointSearch, *, same_id: bool = False) -
         return ""
     texts = [job.spec.script, *(source.text for program in search.programs for source in program.sources)]
     holds = {folder.folder for folder in save_folders(search.programs)} & {save_folder, *save_folder.parents}
-    if holds and not same_id and any(JOB_ID.search(text) for text in texts):
+    if holds and not same_id and any(map(JOB_ID.search, texts)):
         later = programs_of(as_another_job(job))  # what it writes anew under its id is not there yet, and tells nothing
         is_told = all(program.sources for program in later) or re.search(rf"\b{re.escape(job.id)}\b", str(save_folder))
         if is_told and not {folder.folder for folder in save_folders(later)} & holds:

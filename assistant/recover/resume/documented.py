@@ -175,10 +175,10 @@ def _assignments(job: Job, folder: Path, line: str, read: FileReader) -> Iterato
     for word in leading:
         name, equals, value = word.partition("=")
         if equals and job.spec is not None and is_harmless(name) and exports_plainly(job.spec, name):
-            yield from map(partial("{}={}".format, name), _templates(value))
+            yield from map(partial("{}={}".format, name), templates_of_example(value))
 
 
-def _templates(value: str) -> tuple[str, ...]:
+def templates_of_example(value: str) -> tuple[str, ...]:
     """Return what stands for the value that a line shows as an example."""
     if value.lower() in YES:
         return (value,)

@@ -112,6 +112,9 @@ class ResumeWay:
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
     picks: tuple[str, ...] = ()
     """With NEWEST: what the script itself would choose now, by its own order; the first is what it would load."""
+    listed: tuple[str, ...] = ()
+    """With NEWEST: the files that its program's listing finds now, in the order in which it would take them, from
+    `source.listing_order`; empty where that is not known."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away when it starts."""
     ending: str = ""
@@ -187,7 +190,8 @@ class ResumeWay:
             case ResumeMeans.NEWEST if self.ending:
                 return f"this script resumes by itself from the newest *{self.ending} ({self.by})"
             case ResumeMeans.NEWEST:
-                return f"this script resumes by itself from the newest ({self.by})"
+                now = f", now {PurePosixPath(self.listed[0]).name}" if self.listed else ""
+                return f"this script resumes by itself from the newest ({self.by}{now})"
             case ResumeMeans.FIXED:
                 return f"this script begins each time at {self.path} ({self.by})"
             case ResumeMeans.NONE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,10 +11,18 @@ from pathlib import Path, PurePosixPath
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.entry import Entry, Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, rank_of, step_in_name
-from assistant.recover.checkpoints.names import SUFFIXES
+from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, UNKNOWN_STEP, step_in_name
 from assistant.recover.checkpoints.secured import folder_of, is_secured
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
+from assistant.recover.resume.lookups import (
+    covers,
+    entry_of_path,
+    file_of_rank,
+    is_one_file,
+    is_prefix,
+    step_of_target,
+    within_folder,
+)
 from assistant.recover.resume.means import SETTLE, ResumeMeans, ResumeWay
 from assistant.recover.resume.number import leads_to
 from assistant.recover.resume.script_arguments import template_text
@@ -27,8 +34,6 @@ NEED_METADATA = (Format.TORCHTITAN,)
 """Formats whose program passes over a folder without `.metadata` by itself."""
 LATEST_LINK = re.compile(r"latest|last|newest|current|resume", re.IGNORECASE)
 """Names of links that a program follows to go on; one named otherwise, as `best`, means something else."""
-MOST_LINKS = 64
-"""Links of ranks that are set together; of more of them a person is asked."""
 TRACKED = (Format.DEEPSPEED, Format.MEGATRON)
 """Formats that are loaded by the name of their folder, from what its tracker names."""
 OWN_CHOICE = (Format.NIGHTSHIFT,)
@@ -55,6 +60,7 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
+TELLS_NO_STEP = "tells no step, and this script may load it instead of"
 REMOVED_FIRST = "its script removes"
 """How a refusal begins where a start would take the checkpoints away before anything is loaded."""
 
@@ -78,7 +84,7 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         return ResumePlan(
             f"it would start at 0 over the {len(checkpoints)} checkpoints in {folder}; move them away first if that is meant"
         )
-    lost = next((path for path in way.removed if _covers(path, checkpoint.path)), None)
+    lost = next((path for path in way.removed if covers(path, checkpoint.path)), None)
     if lost is not None and not way.tried:
         out = f"{REMOVED_FIRST} {lost} when it starts, and {checkpoint.path.name} lies there"
         if (dead_end := _dead_end(way, checkpoint)) is not None:
@@ -107,9 +113,9 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
             if "{step}" in way.path and not leads_to(way.path, checkpoint.step, str(checkpoint.path)):
                 loaded = way.path.replace("{step}", str(checkpoint.step))
                 return ResumePlan(f"{way.sentence}, and that would be {loaded}; {checkpoint.path} was chosen; {SETTLE}")
-            if way.takes_files and not _is_one_file(checkpoint, inventory):
+            if way.takes_files and not is_one_file(checkpoint, inventory):
                 return ResumePlan(f"{way.sentence}, which must be one file, and {checkpoint.path.name} is not; {SETTLE}")
-            if way.takes_folders and _is_one_file(checkpoint, inventory):
+            if way.takes_folders and is_one_file(checkpoint, inventory):
                 return ResumePlan(f"{way.sentence}, which must be a folder, and {checkpoint.path.name} is a file; {SETTLE}")
             return _prefixed(way, inventory, checkpoint) if way.prefix else ResumePlan()
         case ResumeMeans.NONE if (dead_end := _dead_end(way, checkpoint)) is not None:
@@ -141,12 +147,48 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
             parts = {*path.parts, *(inventory.own_name(path) if inventory is not None else path).parts}
             same = bool(names & parts)
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {checkpoint.path.name} was chosen; {SETTLE}")
-        case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and _is_prefix(checkpoint, inventory):
+        case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and is_prefix(checkpoint, inventory):
             # before Keras 3 the backup is a checkpoint of TensorFlow with its tracker
             return _as_it_is(way, _tracked(way, inventory, checkpoint), checkpoint)
         case ResumeMeans.TRACKER:
             plan = _as_it_is(way, _tracked(way, inventory, checkpoint), checkpoint)
             return plan if plan.ready else _beside_others(way, inventory, checkpoint) or plan
+    return _of_newest(way, inventory, checkpoint)
+
+
+def _of_newest(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
+    """Return what is needed where a program takes the newest: what a trial start died of is out of its way in any case."""
+    torn = tuple(path for path in (inventory.torn if inventory is not None else ()) if path != checkpoint.path)
+    if torn and inventory is not None:
+        entries = tuple(entry for entry in inventory.entries if entry.path not in torn)
+        saves = tuple(save for save in inventory.checkpoints if save.path not in torn)
+        inventory = replace(inventory, entries=entries, checkpoints=saves)
+    plan = _by_listing(way, inventory, checkpoint, _by_rule(way, inventory, checkpoint), torn)
+    return plan if plan.refusal or not torn else replace(plan, set_aside=(*torn, *plan.set_aside))
+
+
+def _by_listing(
+    way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint, plan: ResumePlan, torn: Sequence[Path]
+) -> ResumePlan:
+    """Return a plan that is held against the files which the program lists now: what would be taken before the chosen one goes."""
+    listed = [path for path in map(Path, way.listed) if path not in torn]
+    is_own = bool(listed) and listed[0].parent == checkpoint.path.parent
+    if not is_own or plan.tracker is not None or (plan.refusal and TELLS_NO_STEP not in plan.refusal):
+        return plan
+    first = next((path for path in listed if path not in plan.set_aside), None)
+    entry = entry_of_path(PurePosixPath(first), inventory) if first is not None else None
+    if first == checkpoint.path or (entry is not None and entry.path == checkpoint.path):
+        return plan
+    open_saves = {save.path for save in (inventory.checkpoints if inventory is not None else ()) if save.undecided}
+    before = listed[: listed.index(checkpoint.path)] if checkpoint.path in listed else listed
+    if unjudged := next((path.name for path in before if path in open_saves), ""):
+        doubt = f"whether {unjudged} is whole is not known, and {checkpoint.path.name} was chosen"
+        return plan if plan.refusal else ResumePlan(f"{way.sentence}; {doubt}; {SETTLE}")
+    return _picked(replace(way, picks=tuple(map(str, listed))), inventory, checkpoint)
+
+
+def _by_rule(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
+    """Return what is needed by the rule alone that the program takes the newest."""
     if way.picks:
         return _picked(way, inventory, checkpoint)
     foreign_problem = _beside_others(way, inventory, checkpoint)
@@ -154,11 +196,12 @@ def resume_plan(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpo
         return foreign_problem
     if way.prefix or way.ending:
         return _prefixed(way, inventory, checkpoint)
-    if inventory is not None and checkpoint.path in inventory.placed_by:
+    is_first = way.listed[:1] == (str(checkpoint.path),)
+    if inventory is not None and checkpoint.path in inventory.placed_by and not is_first:
         return ResumePlan(f"{way.sentence}: whether that is {checkpoint.path.name}, which tells no step, is not known; {SETTLE}")
     unknown_step = _untold(inventory, checkpoint)
     if unknown_step is not None:
-        return ResumePlan(f"{unknown_step} tells no step, and this script may load it instead of {checkpoint.path.name}; {SETTLE}")
+        return ResumePlan(f"{unknown_step} {TELLS_NO_STEP} {checkpoint.path.name}; {SETTLE}")
     newer = _newer(way, inventory, checkpoint)
     return _as_it_is(way, _linked(inventory, checkpoint, newer, exact=False) or ResumePlan(set_aside=newer), checkpoint)
 
@@ -239,13 +282,6 @@ def _switch_warning(way: ResumeWay, folder: Inventory | None, checkpoint: Checkp
     return f"{branch.switches} alone may load {refused}: pass it with the choice, or not at all"
 
 
-def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
-    """Tell whether a checkpoint is one file, of all ranks."""
-    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
-    alone = entry is None or (len(entry.files) == 1 and entry.path.name in entry.files)
-    return alone and checkpoint.path.name.endswith(SUFFIXES) and not RANK_WORD.search(checkpoint.path.name)
-
-
 def _beside_others(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan | None:
     """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
     foreign = (
@@ -288,45 +324,17 @@ def _linked(inventory: Inventory | None, checkpoint: Checkpoint, later: tuple[Pa
         later: What is set aside in any case.
         exact: Whether the script follows the link, so that an older one is wrong, too.
     """
-    steps = [(link, target, _step_of(target, inventory)) for link, target in inventory.links] if inventory is not None else []
+    steps = [(link, target, step_of_target(target, inventory)) for link, target in inventory.links] if inventory is not None else []
     due = [(link, target) for link, target, step in steps if step is not None and step > checkpoint.step]
     if exact and not due:
         due = [(link, target) for link, target, step in steps if LATEST_LINK.search(link.name) and step != checkpoint.step]
     if not due:
         return None
     link, target = due[0]
-    text = _file_of_rank(link, [path for path, _ in due], inventory, checkpoint)
+    text = file_of_rank(link, [path for path, _ in due], inventory, checkpoint)
     if not text or not LATEST_LINK.search(link.name) or link.parent != checkpoint.path.parent:
         return ResumePlan(f"the link {link} leads to {target.name}, and {checkpoint.path.name} was chosen: point it there by hand")
     return ResumePlan(set_aside=later, tracker=link, tracker_text=text)
-
-
-def _file_of_rank(link: Path, due: Sequence[Path], folder: Inventory | None, checkpoint: Checkpoint) -> str:
-    """Return the name that a link has to lead to; empty where more is to be done than to point it, or one of each rank, there.
-
-    `latest-rank0.pt` stands for the links of all ranks, which `set_tracker` sets with it: each must lead to a file of its own rank.
-    """
-    if not RANK_WORD.search(link.name):
-        return checkpoint.path.name if len(due) == 1 else ""
-    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
-    form = RANK_WORD.sub("", checkpoint.path.name)
-    files = {rank_of(name): name for name in (entry.files if entry is not None else ()) if RANK_WORD.sub("", name) == form}
-    alike = {RANK_WORD.sub("", due_link.name) for due_link in due} == {RANK_WORD.sub("", link.name)} and len(due) <= MOST_LINKS
-    return files.get(rank_of(link.name), "") if alike and all(rank_of(due_link.name) in files for due_link in due) else ""
-
-
-def _step_of(target: Path, inventory: Inventory | None) -> int | None:
-    """Return the step of a checkpoint that a link leads to, by its name where it was moved away."""
-    for entry in inventory.entries if inventory is not None else ():
-        if target == entry.path or (target.parent == entry.path.parent and target.name in entry.files):
-            return entry.step
-    number = re.search(r"(\d{1,18})\D*$", RANK_WORD.sub("", target.name))
-    return int(number[1]) if number else None
-
-
-def _covers(pattern: str, path: Path) -> bool:
-    """Tell whether a path, or a pattern of a shell, means a checkpoint or a folder above it."""
-    return any(fnmatch.fnmatchcase(str(parent), pattern.rstrip("/")) for parent in (path, *path.parents))
 
 
 def _picked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
@@ -336,10 +344,10 @@ def _picked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint)
         path = PurePosixPath(pick)
         own = inventory.own_name(path) if inventory is not None else path
         if checkpoint.path.name in own.parts and (
-            not own.is_absolute() or Path(own) in (checkpoint.path, *_within(checkpoint.path, own))
+            not own.is_absolute() or Path(own) in (checkpoint.path, *within_folder(checkpoint.path, own))
         ):
             return ResumePlan(set_aside=tuple(aside))
-        entry = _entry_of(path, inventory)
+        entry = entry_of_path(path, inventory)
         foreign = next((one for one in inventory.foreign if one.path.name in path.parts), None) if inventory is not None else None
         if entry is None and inventory is not None and foreign is not None:
             return _of_another(way, inventory, foreign, checkpoint)
@@ -354,19 +362,6 @@ def _picked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint)
             return ResumePlan(f"{way.sentence}, of an older step than {checkpoint.path.name}, which was chosen: {way.by}; {SETTLE}")
         aside.append(entry.path)
     return ResumePlan(f"{way.sentence}, and never {checkpoint.path.name}, which was chosen; {SETTLE}")
-
-
-def _within(folder: Path, path: PurePosixPath) -> tuple[Path, ...]:
-    return (Path(path),) if folder in Path(path).parents else ()
-
-
-def _entry_of(path: PurePosixPath, inventory: Inventory | None) -> Entry | None:
-    """Return the checkpoint that a path means, or lies in; of a relative one its last parts count."""
-    for entry in inventory.entries if inventory is not None else ():
-        same = entry.path in (Path(path), *Path(path).parents) if path.is_absolute() else entry.path.name in path.parts
-        if same or (path.is_absolute() and path.parent == PurePosixPath(entry.path.parent) and path.name in entry.files):
-            return entry
-    return None
 
 
 def _prefixed(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint) -> ResumePlan:
@@ -392,7 +387,7 @@ def _prefixed(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoin
     if newest is not None and newest.healthy and newest.step == checkpoint.step:
         return ResumePlan()
     lies = f"that is {newest.path.name} of step {newest.step}" if newest is not None else "there is none: it would start at 0"
-    if newest is not None and [entry.path.name for entry in visible] == [way.prefix] and _is_one_file(checkpoint, inventory):
+    if newest is not None and [entry.path.name for entry in visible] == [way.prefix] and is_one_file(checkpoint, inventory):
         why = f", which must not be loaded ({newest.problems[0]})" if newest.problems else ""
         old, name = shlex.quote(str(newest.path)), shlex.quote(str(checkpoint.path))
         return ResumePlan(
@@ -443,11 +438,6 @@ def _taken_before(way: ResumeWay, entry: Entry, checkpoint: Checkpoint, *, refus
     return entry.step > checkpoint.step
 
 
-def _is_prefix(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
-    """Tell whether a checkpoint is a prefix of TensorFlow, which `checkpoint` names."""
-    return any(entry.path == checkpoint.path and entry.is_prefix for entry in folder.entries) if folder is not None else False
-
-
 def _by_state(folder: Inventory | None, checkpoint: Checkpoint, later: tuple[Path, ...]) -> ResumePlan:
     """Return what is needed so that TensorFlow's tracker names the chosen one."""
     tracker = folder.tracker if folder is not None else None
@@ -473,7 +463,7 @@ def _tracked(way: ResumeWay, inventory: Inventory | None, checkpoint: Checkpoint
     later = (
         tuple(entry.path for entry in reversed(inventory.entries) if entry.step > checkpoint.step) if inventory is not None else ()
     )
-    if _is_prefix(checkpoint, inventory):
+    if is_prefix(checkpoint, inventory):
         return _by_state(inventory, checkpoint, later)
     plan = _linked(inventory, checkpoint, later, exact=tracker is None)
     if plan is not None and (plan.refusal or tracker is None or tracker.step == checkpoint.step):

@@ -45,6 +45,7 @@ from assistant.recover.resume.variable import OPEN, way_by_variable
 from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.source.declared_settings import UNKNOWN
 from assistant.recover.source.file_uses import file_uses
+from assistant.recover.source.listing_order import listed_files
 from assistant.recover.source.load_calls import (
     PRESENT,
     SAVES,
@@ -131,10 +132,19 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(job, programs))
+    way = _with_listing(job, way, programs)
     way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
     way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
     way = with_script_arguments(job, way, programs)
     return with_pinned_folder(job, way, programs, saved.folder if saved is not None else None)
+
+
+def _with_listing(job: Job, way: ResumeWay, programs: Sequence[JobProgram]) -> ResumeWay:
+    """Return how a script goes on that takes the newest, with the files that its program's own listing finds now."""
+    listed = listed_files(programs, job.account) if way.means is ResumeMeans.NEWEST and not way.picks else None
+    if listed is None:
+        return way
+    return replace(way, by=f"{way.by}: {listed.words}", listed=tuple(map(str, listed.paths)))
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:

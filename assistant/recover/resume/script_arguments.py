@@ -20,6 +20,7 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint, Job, JobSpec
+from assistant.recover.checkpoints.slots import OF_STATE
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, programs_of
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.argument import PROBE, PROBE_PLACES, is_named_so, override_forms, saves
@@ -117,7 +118,15 @@ def _comments(script: str) -> Iterator[tuple[int, str, str]]:
 
 def _of_line(job: Job, folder: Path, read: FileReader, place: str, before: str, line: str) -> list[ScriptArguments]:
     """Return the arguments that a line documents, what stands for the checkpoint read in up to two ways; none where it does not."""
-    begin = line.index("sbatch")
+    begins = (match.start() for match in re.finditer(r"\bsbatch\b", line))  # `first: sbatch run.sh   restart: sbatch run.sh FILE`
+    ways = (_of_submission(job, folder, read, place, before, line, begin) for begin in begins)
+    return next((templates for templates in ways if templates), [])
+
+
+def _of_submission(
+    job: Job, folder: Path, read: FileReader, place: str, before: str, line: str, begin: int
+) -> list[ScriptArguments]:
+    """Return the same of the submission that begins at a place of a line."""
     words = _words(line[begin:])
     leading = line[:begin].split()[-1:]
     if not words or words[0] != "sbatch" or (leading and ASSIGNED.fullmatch(leading[0].lstrip("`"))):
@@ -175,7 +184,7 @@ def _choices(words: Sequence[str], own: Sequence[str], *, speaks: bool) -> list[
                 choices += [(word,), _templates(pending.pop(0))]
             elif SWITCH.search(word) and not OTHER_NAME.search(word):
                 choices.append((word,))
-        elif speaks and (_is_place(word) or (LOADED_NAME.search(word) and ("/" in word or EXAMPLE.fullmatch(word)))):
+        elif speaks and (_is_place(word) or (_is_of_save(word) and ("/" in word or EXAMPLE.fullmatch(word)))):
             choices.append(_templates(word))
         elif word in GOES_ON and not choices:
             choices.append((word,))
@@ -191,6 +200,11 @@ def _chooses(key: str, value: str) -> bool:
     return bool(
         SWITCH.search(key) or ((LOADED_NAME.search(key) or LOADED_NAME.search(value)) and (_is_place(value) or "/" in value))
     )
+
+
+def _is_of_save(word: str) -> bool:
+    """Tell whether a word of a line that speaks of going on names a save: `restart.A`, `save.odd`."""
+    return bool(LOADED_NAME.search(word)) or any(OF_STATE.fullmatch(part) for part in re.split(r"[._/-]", word))
 
 
 def _is_place(value: str) -> bool:
@@ -251,7 +265,8 @@ def with_script_arguments(job: Job, way: ResumeWay, programs: Sequence[JobProgra
     """
     spec = job.spec
     is_open = way.means in OPEN
-    may_be_tried = is_open or (way.means is ResumeMeans.ARGUMENT and way.home_made)
+    by_itself = way.means is ResumeMeans.NEWEST and (way.home_made or bool(way.listed))
+    may_be_tried = is_open or by_itself or (way.means is ResumeMeans.ARGUMENT and way.home_made)
     if spec is None or spec.doubt or spec.environment_lost or way.repeats or not may_be_tried:
         return way
     read = FileReader(job.account)

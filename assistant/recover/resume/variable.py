@@ -36,6 +36,7 @@ from assistant.recover.resume.script_variable import (
     is_harmless,
     usage_line,
 )
+from assistant.recover.resume.shown_variables import shown_variables
 from assistant.recover.script_removals import removed_by_command
 from assistant.recover.shell.folders import UNRESOLVED, normal
 from assistant.recover.source.load_calls import LOADS
@@ -92,6 +93,10 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         )
     if way.removed:
         way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
+    is_settable = spec is not None and not (spec.doubt or spec.environment_lost or way.repeats)
+    shown_texts = shown_variables(job, programs, FileReader(job.account)) if is_settable and _may_be_tried(way) else ()
+    if way.means is ResumeMeans.NEWEST and shown_texts and spec is not None:
+        way = replace(way, trial_variables=shown_texts, usage=way.usage or usage_line(spec.script))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
     trainers = [program for program in programs if saves(program)]
     if spec is None or spec.doubt or spec.environment_lost or not may_change or len(trainers) != 1 or trainers[0].unread_behind:
@@ -115,7 +120,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     likely = dict.fromkeys([*script.shown_names(), *saying, *refusals])
     kinds = [[f"{name}={template}" for template in _templates_of(script, name, programs)] for name in likely]
     together = [text for text in _joint_variables(job, argued) if " " in text or not likely]
-    kinds = [together, list(documented.variables), *kinds]
+    kinds = [together, list(dict.fromkeys((*documented.variables, *shown_texts))), *kinds]
     trial_variables = dict.fromkeys(text for row in zip_longest(*kinds) for text in row if text is not None)
     argued = replace(argued, trial_variables=tuple(trial_variables))
     if together:
@@ -130,6 +135,11 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     template = next((text for text in trial_variables if text.startswith(f"{name}={{")), f"{name}={{checkpoint}}")
     hint = f"{template} in the environment of its submission ({place}; {why})"
     return replace(argued, by=by, hint=hint)
+
+
+def _may_be_tried(way: ResumeWay) -> bool:
+    """Tell whether a trial start may try variables of the submission: a known convention that takes the newest needs none."""
+    return way.means in OPEN or (way.means is ResumeMeans.NEWEST and (way.home_made or bool(way.listed)))
 
 
 def _joint_variables(job: Job, way: ResumeWay) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.documented import is_the_script
 from assistant.recover.resume.means import OwnerCommand
 from assistant.recover.resume.script_variable import is_harmless
-from assistant.recover.trial.trial import LEFTOVER, MARK, MEMORY_BYTES, longest_s, program_text, sandbox_command, trial_answer
+from assistant.recover.trial.judgement import LEFTOVER, MARK, trial_answer
+from assistant.recover.trial.trial import MEMORY_BYTES, longest_s, program_text, sandbox_command
 from assistant.rendering import command_line
 from assistant.schedulers.slurm_spec import exported_items
 from assistant.schedulers.slurm_typed import exact_words

@@ -437,7 +437,7 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
     output = (head + tail).decode("utf-8", "replace")
     return {
         "status": "ran", "exit": ended, "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1),
-        "opened": sorted(watch.read), "changed": changed, "removed": removed, "output": output, "logs": logs, "records": records,
+        "opened": list(watch.read), "changed": changed, "removed": removed, "output": output, "logs": logs, "records": records,
     }  # fmt: skip
 
 
