@@ -29,8 +29,10 @@ from assistant.display import unambiguous
 from assistant.errors import ChangesStopped, Denied, Parked, UsageError
 from assistant.records import Outcome, Verdict
 from assistant.store.calls import SHORT_DIGEST
+from assistant.tooling import find_tool
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from assistant.cli.context import Invocation
@@ -79,7 +81,8 @@ def settle_call(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -
         print_record(outcome, preview=preview)
     elif outcome.ok:
         print_line(f"done: {preview or outcome.value}")
-        print_line(f"  undo: nightshift undo {outcome.call}" if outcome.call else "")
+        can_be_undone = bool(outcome.call) and find_tool(engine.store.call(outcome.call).tool).undo is not None
+        print_line(f"  undo: nightshift undo {outcome.call}" if can_be_undone else "")
     else:
         narrate(f"nightshift: error: {outcome.error}")
     return Exit.DONE if outcome.ok else Exit.ERROR
@@ -113,20 +116,27 @@ def approvals(
     everything: Annotated[bool, typer.Option("--all", help="Also those that were answered or have expired.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what waits for an approval."""
+    """List what waits for an approval, and what a person allowed that was not made yet."""
     store, at = invocation_of(context).store, now()
-    listed = store.approvals(pending_only=not everything)
+    unmade = {call.id for call in (*store.allowed(), *store.allowed_steps())}
+    listed = [
+        approval
+        for approval in store.approvals(pending_only=False)
+        if everything or approval.pending(at) or (approval.call in unmade and approval.verdict is Verdict.ALLOW)
+    ]
     if as_json:
         for approval in listed:
             print_record(approval, about=store.call(approval.call))
         return
-    rows = [_row(store, approval, age(approval.asked, at), age(approval.expires, at)) for approval in listed]
+    rows = [_row(store, approval, at, is_unmade=approval.call in unmade) for approval in listed]
     print_table(("id", "incident", "change", "digest", "why", "rule", "asked", "expires", "answer"), rows)
 
 
-def _row(store: Store, approval: Approval, age_text: str, expires: str) -> tuple[object, ...]:
-    call = store.call(approval.call)
+def _row(store: Store, approval: Approval, at: datetime, *, is_unmade: bool) -> tuple[object, ...]:
+    call, age_text, expires = store.call(approval.call), age(approval.asked, at), age(approval.expires, at)
     answer = f"{approval.verdict} by {approval.by}" if approval.verdict else ""
+    if is_unmade and approval.verdict is Verdict.ALLOW:
+        answer += f"; not made yet: nightshift approve {approval.id}"
     digest, change = approval.digest[:SHORT_DIGEST], unambiguous(call.preview or call.tool)
     return (approval.id, call.incident, change, digest, unambiguous(call.why), approval.rule, age_text, expires, answer)
 
@@ -148,9 +158,17 @@ def approve(
 ) -> None:
     """Allow a call that waits.
 
-    The incident goes on in this shell, from that very step. The policy is asked once more right before the call is made.
+    The incident goes on in this shell, from that very step. The policy is asked once more right before the call is made. What was
+    allowed and met a kill switch goes on, too. What cannot be undone asks for its name; without a terminal it needs --digest.
     """
-    call = _answer(context, approval, Verdict.ALLOW, why, digest=digest, as_json=as_json)
+    store = invocation_of(context).store
+    stored = store.approval(approval)
+    if stored.verdict is Verdict.ALLOW and any(call.id == stored.call for call in (*store.allowed(), *store.allowed_steps())):
+        call = store.call(stored.call)
+    else:
+        if digest is None and stored.pending(now()):
+            _name_what_cannot_be_undone(store, stored)
+        call = _answer(context, approval, Verdict.ALLOW, why, digest=digest, as_json=as_json)
     if not later:
         _go_on(context, call, as_json=as_json)
 
@@ -162,6 +180,23 @@ def deny(context: typer.Context, approval: Id, why: Why = "", digest: Digest = N
     Its incident is handed to a person when it is worked on next: `nightshift resume`.
     """
     _answer(context, approval, Verdict.DENY, why, digest=digest, as_json=as_json)
+
+
+def _name_what_cannot_be_undone(store: Store, approval: Approval) -> None:
+    """Let the person at the terminal type the name of what cannot be undone.
+
+    Raises:
+        UsageError: It was not typed, or nobody sits at a terminal: the commands have to be named by their digest.
+    """
+    from assistant.cli.questions import type_its_name
+
+    call = store.call(approval.call)
+    if type_its_name(call, approval) is False:
+        shown = f"`--digest {approval.digest[:SHORT_DIGEST]}`" if approval.digest else "--digest"
+        raise UsageError(
+            f"approval {approval.id} cannot be undone, and its name was not typed: {unambiguous(call.preview or call.tool)}; "
+            f"nothing was answered. Where it is meant, type the name at a terminal, or give {shown}"
+        )
 
 
 def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, digest: str | None, as_json: bool) -> Call:

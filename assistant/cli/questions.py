@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from assistant.records import Call
-    from assistant.store import Store
+    from assistant.store import Approval, Store
 
-__all__ = ["TerminalApprover"]
+__all__ = ["TerminalApprover", "type_its_name"]
 
 MOST_TRIES = 5
 """Times that one question is shown before it is left for later."""
@@ -69,6 +69,16 @@ class TerminalApprover:
         if verdict is None:
             return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
         return Decision(verdict, decision.rule, operator, now(), "answered on the terminal")
+
+
+def type_its_name(call: Call, approval: Approval) -> bool | None:
+    """Show a change that cannot be undone, and return whether the person types its name; None where it can be undone."""
+    if not name_to_type(find_tool(call.tool), call.arguments, call.id):
+        return None
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        with suppress(OSError, termios.error):
+            return _verdict_on(call, Decision(Verdict.ASK, approval.rule, "policy", approval.asked, call.why)) is Verdict.ALLOW
+    return False
 
 
 def _verdict_on(call: Call, decision: Decision) -> Verdict | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.cli.changes import settle_call
 from assistant.cli.context import (
     DryRun,
     Invocation,
@@ -99,7 +101,7 @@ def resume(
     """Go on with every unfinished incident.
 
     After a crash, Ctrl-C or an approval nothing is done twice: each incident goes on behind its last step that is known to have
-    been taken.
+    been taken. So does a change that a person allowed and that was not made yet.
     """
     invocation = invocation_of(context)
     engine = invocation.engine(yes=yes, narrated=True)
@@ -109,9 +111,12 @@ def resume(
         by = f"cli:{user()}" if unfinished.kind is EventKind.REQUESTED or yes else None
         ends.append(drive(engine, unfinished, by=by, once=once))
         print_end(invocation, ends[-1], as_json)
-    if not ends:
+    # what a person allowed that belongs to no playbook and met a kill switch, or that no watch was there to make
+    allowed = [settle_call(partial(engine.gate.go_on, call.id), engine, as_json=as_json) for call in engine.store.allowed()]
+    if not ends and not allowed:
         invocation.say("nothing is unfinished")
-    raise typer.Exit(exit_of(invocation, ends))
+    code = exit_of(invocation, ends)
+    raise typer.Exit(code if code is not Exit.DONE else max(allowed, default=code))
 
 
 def drive(engine: Engine, incident: Incident, *, by: str | None, once: bool = False) -> Incident:

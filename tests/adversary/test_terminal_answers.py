@@ -35,6 +35,21 @@ try:
 except Parked:
     print("VERDICT parked")
 """
+APPROVES = """
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from assistant.cli.questions import type_its_name
+from assistant.ports import SystemClock
+from assistant.records import Call, CallStatus, Decision, Verdict
+from assistant.store import Store
+tool, argument, value, _, folder = sys.argv[1:]
+at = datetime.now(UTC)
+store = Store(Path(folder) / "nightshift.db", SystemClock())
+call = store.write_call(Call(0, None, tool, {argument: value}, "w", "cli:ada", at, CallStatus.PENDING, preview="COMMAND"))
+store.park(call.id, Decision(Verdict.ASK, "r", "policy", at, "x"), at + timedelta(minutes=1), asked_at=at)
+print("VERDICT", type_its_name(call, store.approvals()[0]), flush=True)
+"""
 CORDON, CANCEL = ("cordon_node", "node", "node02"), ("cancel_job", "job", "4711")
 AFTER_A_LOOK_S = BEFORE_S + 0.4
 KEY_S = 0.12
@@ -44,11 +59,11 @@ _VERDICT = re.compile(r"VERDICT (\w+)\r")
 class Terminal:
     """A program whose three streams are a terminal, and the hands on its keys."""
 
-    def __init__(self, change: tuple[str, str, str], folder: Path, *, work_s: float = 0.0) -> None:
+    def __init__(self, change: tuple[str, str, str], folder: Path, *, work_s: float = 0.0, program: str = PROGRAM) -> None:
         self.pid, self.keys = pty.fork()
         if self.pid == 0:
             os.environ["TERM"] = "xterm"
-            os.execv(sys.executable, [sys.executable, "-c", PROGRAM, *change, str(work_s), str(folder)])
+            os.execv(sys.executable, [sys.executable, "-c", program, *change, str(work_s), str(folder)])
         self.screen = ""
 
     def wait_for(self, text: str, *, within_s: float = 30.0) -> None:
@@ -108,8 +123,8 @@ def terminal(tmp_path: Path) -> Iterator[Start]:
     """Opens terminals and closes them at the end."""
     opened: list[Terminal] = []
 
-    def start(change: tuple[str, str, str], *, work_s: float = 0.0) -> Terminal:
-        opened.append(Terminal(change, tmp_path, work_s=work_s))
+    def start(change: tuple[str, str, str], *, work_s: float = 0.0, program: str = PROGRAM) -> Terminal:
+        opened.append(Terminal(change, tmp_path, work_s=work_s, program=program))
         return opened[-1]
 
     yield start
@@ -188,6 +203,23 @@ def test_what_cannot_be_undone_asks_for_its_name_at_the_terminal(terminal: Start
     assert not person.has_ended(AFTER_A_LOOK_S), person.screen
     person.type("4711\n")
     assert person.verdict() == "allow"
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("4711\n", "True"), ("n\n", "False")])
+def test_an_approval_of_what_cannot_be_undone_asks_for_its_name(terminal: Start, typed: str, answer: str) -> None:
+    person = terminal(CANCEL, program=APPROVES)
+    person.wait_for("do it?")
+    assert "COMMAND" in person.screen
+    assert not person.has_ended(AFTER_A_LOOK_S)
+    person.type("y\n")
+    person.wait_for("wanted 4711 in full")
+    assert not person.has_ended(AFTER_A_LOOK_S + AFTER_S), person.screen
+    person.type(typed)
+    assert person.verdict() == answer
+
+
+def test_an_approval_of_what_can_be_undone_asks_nothing(terminal: Start) -> None:
+    assert terminal(CORDON, program=APPROVES).verdict() == "None"
 
 
 def test_keys_that_never_come_alone_leave_the_call_in_the_inbox(terminal: Start) -> None:

@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from assistant import wiring
 from assistant.cli.output import Exit
+from assistant.config import load
+from assistant.errors import Parked
 from assistant.gate.consent import BEFORE_S
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobSpec, NodeState
@@ -65,11 +68,16 @@ def failed_job(scheduler: LocalScheduler, home: Path) -> str:
 def ended(scheduler: LocalScheduler, spec: JobSpec) -> str:
     """Submit a job and return its id when it has ended."""
     job = scheduler.submit(spec)
+    wait_for_end(scheduler, job)
+    return job
+
+
+def wait_for_end(scheduler: LocalScheduler, job: str) -> None:
     for _ in range(100):
         if scheduler.job(job).state.ended:
-            return job
+            return
         time.sleep(0.1)
-    raise TimeoutError("the local scheduler did not run the job")
+    raise TimeoutError(f"job {job} has not ended")
 
 
 def states(scheduler: LocalScheduler) -> dict[str, NodeState]:
@@ -106,6 +114,44 @@ def test_an_empty_digest_is_no_answer(cli: Run, scheduler: LocalScheduler) -> No
         assert cli(command, 1, "--digest", "").code == Exit.USAGE
     assert states(scheduler)["node02"] is NodeState.IDLE
     assert cli("approvals", "--json").objects[0]["verdict"] is None
+
+
+def test_what_cannot_be_undone_is_approved_without_a_terminal_by_its_digest_only(
+    cli: Run, scheduler: LocalScheduler, store_path: Path, home: Path
+) -> None:
+    job = scheduler.submit(JobSpec("llm", "#!/bin/bash\nsleep 60\n", work_dir=home))
+    with Store(store_path, SystemClock()) as store:
+        gate = wiring.build(load().settings, store=store, scheduler=scheduler).gate
+        with pytest.raises(Parked):
+            gate.call("cancel_job", {"job": job}, why="it hangs", by="cli:ada")
+    refused = cli("approve", 1)
+    assert refused.code == Exit.USAGE
+    assert f"scancel {job}" in refused.err
+    assert "cannot be undone" in refused.err
+    assert not scheduler.job(job).state.ended
+    (waiting,) = cli("approvals", "--json").objects
+    made = cli("approve", 1, "--digest", waiting["digest"])
+    assert made.code == Exit.DONE
+    assert "undo" not in made.out
+    wait_for_end(scheduler, job)
+
+
+@pytest.mark.parametrize("go_on", [("resume",), ("approve", 1)])
+def test_what_was_allowed_and_met_a_kill_switch_is_listed_and_goes_on_by_hand(
+    cli: Run, scheduler: LocalScheduler, go_on: tuple[object, ...]
+) -> None:
+    cli("nodes", "cordon", "node01")
+    cli("stop")
+    for command in (("approve", 1), go_on):
+        assert cli(*command).code == Exit.REFUSED
+        assert "not made yet: nightshift approve 1" in cli("approvals").out
+    assert states(scheduler)["node01"] is NodeState.IDLE
+    cli("stop", "--lift")
+    assert cli(*go_on).code == Exit.DONE
+    assert states(scheduler)["node01"] is NodeState.DRAINED
+    assert "node01" not in cli("approvals").out
+    assert cli("approve", 1).code == Exit.USAGE
+    assert cli("resume").code == Exit.DONE
 
 
 def test_who_answers_is_the_account_and_no_variable(cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from assistant.errors import InputError, OwnerDenied, UnreadableFile
+from assistant.errors import ContentError, InputError, OwnerDenied, UnreadableFile
+from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell.folders import UNRESOLVED
 from assistant.recover.source.newest_choice import LISTS, MUTATIONS, WILDCARD, is_repeated
@@ -134,7 +135,17 @@ def _passes(name: str, how: str, text: str) -> bool:
             return text in name
         case "not in":
             return text not in name
-    return getattr(re.compile(text), how)(name) is not None
+    pattern = _pattern(how, text)
+    return pattern is not None and holds(pattern, name)
+
+
+def _pattern(how: str, text: str) -> LinearPattern | None:
+    """Return the pattern of a program's own test of names, None where it is none or does what no linear pattern can."""
+    anchored = {"match": rf"\A(?:{text})", "fullmatch": rf"\A(?:{text})\z", "search": text}[how]
+    try:
+        return linear_pattern(anchored, multiline=False)
+    except ContentError:
+        return None
 
 
 def _listings(source: TrainerSource) -> Iterator[Listing]:
@@ -244,8 +255,8 @@ class _ListingReader:
             return ((method, text),) if isinstance(text, str) and UNRESOLVED not in text else None
         if method in ("match", "search", "fullmatch") and dotted(test.func) == f"re.{method}" and len(test.args) == 2:
             pattern = self._source.value(test.args[0])
-            simple = isinstance(pattern, str) and UNRESOLVED not in pattern and not re.search(r"[*+}]\)?[*+{]", pattern)
-            return ((method, pattern),) if simple and _compiles(pattern) else None
+            is_known = isinstance(pattern, str) and UNRESOLVED not in pattern and _pattern(method, pattern) is not None
+            return ((method, pattern),) if is_known else None
         return None
 
     def _call(self, node: ast.Call, names: Mapping[str, Listing], depth: int) -> Listing | None:
@@ -286,14 +297,6 @@ class _ListingReader:
 
 def _uses(node: ast.AST, name: str) -> bool:
     return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
 
 
 def _is_path_of(node: ast.expr, variable: str) -> bool:
