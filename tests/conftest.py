@@ -2,14 +2,19 @@
 
 `NIGHTSHIFT_TESTS_UNTIL` (seconds since 1970) is when no further test begins; `NIGHTSHIFT_TESTS_ORDER` (any text, such as the id of
 a commit) puts the files into an order of its own. Without them nothing is changed.
+
+In the process of the tests nothing waits for the disk: what was written outlives a killed process all the same, and no test cuts
+the power. Processes that tests start do wait.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -33,6 +38,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     if _ORDER:
         items.sort(key=lambda item: hashlib.sha256(f"{_ORDER} {item.nodeid.partition('::')[0]}".encode()).digest())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """Let stores and files of this process be written without fsync."""
+    from assistant.store.connection import Database
+
+    keep = Database._keep
+
+    def keep_without_sync(database: Database, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+        keep(database, connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "_keep", keep_without_sync)
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 def pytest_runtest_setup() -> None:

@@ -242,7 +242,7 @@ def test_an_allowed_change_that_meets_a_kill_switch_says_that_it_waits(scene: Sc
 NAMES = ("llm " * 2_500, "x" * 10_000, "a\n" * 5_000, "深" * 5_000)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (60, 15)])
+@pytest.mark.parametrize("size", [pytest.param((80, 24), marks=pytest.mark.slow), (60, 15)])
 async def test_a_name_of_10_kb_leaves_the_dialog_usable(scene: Scene, size: tuple[int, int]) -> None:
     async with opened(scene, size=size) as (app, pilot):
         assert app.store_snapshot is not None

@@ -132,7 +132,12 @@ def terminal(tmp_path: Path) -> Iterator[Start]:
         used.close()
 
 
-@pytest.mark.parametrize("ahead", ["y\n", "y", "y\ny\ny\n", "yes\n"], ids=repr)
+def slow(typed: str) -> object:
+    """Leave what is typed to the slow suite: each costs a process and three seconds."""
+    return pytest.param(typed, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("ahead", ["y\n", "y", *map(slow, ["y\ny\ny\n", "yes\n"])], ids=repr)
 def test_what_was_typed_before_the_question_answers_nothing(terminal: Start, ahead: str) -> None:
     person = terminal(CORDON, work_s=1.0)
     person.wait_for("WORKS")
@@ -155,7 +160,7 @@ def test_a_burst_right_at_the_question_answers_nothing_and_the_person_is_told(te
     assert person.verdict() == "allow"
 
 
-@pytest.mark.parametrize("paste", ["y\n", "\x1b[200~y\x1b[201~\n", "y\necho hello\n"], ids=repr)
+@pytest.mark.parametrize("paste", ["\x1b[200~y\x1b[201~\n", "y\necho hello\n", slow("y\n")], ids=repr)
 def test_a_paste_answers_nothing_at_the_terminal(terminal: Start, paste: str) -> None:
     person = terminal(CORDON)
     person.wait_for("do it?")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from assistant.agent.grounding import MARK
-from assistant.cli.measure.agent_bench import open_state
 from assistant.cli.output import Exit
 from assistant.engine import Engine
 from tests.cli.conftest import Run, Said
+from tests.recorded_states import recorded_state
 from tests.unit.openai_here import DONE, Answers, Asked, Server, called, said, serving, speak
 
 STATE = Path(__file__).parents[1] / "cases" / "agent" / "states" / "night.toml"
@@ -25,15 +25,12 @@ Turn = str | tuple[str, dict[str, Any]] | Callable[[Asked], None]
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """The recorded bad night instead of this machine's cluster."""
-    folder = tmp_path / "night"
-    folder.mkdir()
-    made, cluster = open_state(STATE, folder)
-    monkeypatch.setattr("assistant.cli.ask._engine", lambda door: made)
-    yield made
-    assert cluster.changes == []
-    made.store.close()
+    with recorded_state(STATE, tmp_path_factory) as (made, cluster):
+        monkeypatch.setattr("assistant.cli.ask._engine", lambda door: made)
+        yield made
+        assert cluster.changes == []
 
 
 def following(*turns: Turn, takes: tuple[str, ...] = ("schema", "tools", "words")) -> Answers:

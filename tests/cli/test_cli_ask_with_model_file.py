@@ -12,12 +12,12 @@ import pytest
 
 from assistant.agent.grounding import MARK
 from assistant.agent.toolbox import Toolbox, ToolOffer
-from assistant.cli.measure.agent_bench import open_state
 from assistant.cli.output import Exit
 from assistant.engine import Engine
 from assistant.llm.models import close_models
 from assistant.tooling import found
 from tests.cli.conftest import Run
+from tests.recorded_states import recorded_state
 from tests.unit.tiny_gguf import write_tiny
 
 TINY = Path(__file__).parents[1] / "models" / "tiny-dialogue.gguf"
@@ -40,17 +40,14 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """The recorded bad night instead of this machine's cluster."""
-    folder = tmp_path / "night"
-    folder.mkdir()
-    made, cluster = open_state(STATE, folder)
-    monkeypatch.setattr("assistant.cli.ask._engine", lambda door: made)
-    monkeypatch.setenv("NIGHTSHIFT_MODEL__THREADS", "1")
-    yield made
-    close_models()
-    assert cluster.changes == []
-    made.store.close()
+    with recorded_state(STATE, tmp_path_factory) as (made, cluster):
+        monkeypatch.setattr("assistant.cli.ask._engine", lambda door: made)
+        monkeypatch.setenv("NIGHTSHIFT_MODEL__THREADS", "1")
+        yield made
+        close_models()
+        assert cluster.changes == []
 
 
 def false_sentences(text: str, engine: Engine) -> list[str]:

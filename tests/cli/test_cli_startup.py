@@ -42,7 +42,13 @@ def test_a_light_command_imports_nothing_heavy(words: list[str], store: Store) -
     assert HEAVY & set(done.stderr.split()) == set()
 
 
-@pytest.mark.parametrize("words", [line for row in WITHOUT_MODEL.split("\n") for line in row.split("|") if line])
+COMMANDS = [line for row in WITHOUT_MODEL.split("\n") for line in row.split("|") if line]
+
+
+# each starts a process that imports the engine: every third is among the fast tests
+@pytest.mark.parametrize(
+    "words", [pytest.param(line, marks=[] if number % 3 == 0 else pytest.mark.slow) for number, line in enumerate(COMMANDS)]
+)
 def test_a_command_that_needs_no_model_loads_none(words: str, store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words.split()], capture_output=True, text=True, check=False)
     loaded = set(done.stderr.split())

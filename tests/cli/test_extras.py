@@ -63,7 +63,11 @@ def test_every_package_of_an_extra_is_known_by_its_extra() -> None:
     assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all"}
 
 
-@pytest.mark.parametrize("words", ["--help", "jobs", "nodes", "incidents", "ask what is wrong", "watch --once", "demo --list"])
+FAST = ["--help", "incidents", "ask what is wrong"]
+SLOW = ["jobs", "nodes", "watch --once", "demo --list"]
+
+
+@pytest.mark.parametrize("words", [*FAST, *(pytest.param(words, marks=pytest.mark.slow) for words in SLOW)])
 def test_what_needs_no_extra_works_without(words: str) -> None:
     done = without_extras(*words.split())
     assert (done.returncode, "not installed" in done.stderr) == (0, False), done.stderr

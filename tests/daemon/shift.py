@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,14 @@ class Shift:
             if until():
                 break
         return self.store.incidents()
+
+    def play_out(self, seconds: float) -> None:
+        """Let time pass, with a pass every ten seconds, every minute while no job is unfinished and no incident is open."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        while self.clock.now() < end:
+            busy = bool(self.store.incidents(open_only=True)) or any(not job.state.ended for job in self.cluster.jobs())
+            every = 10.0 if busy else 60.0
+            self.passes(every, every=every)
 
     def until_over(self, seconds: float = 3600.0) -> list[Incident]:
         """Let time pass until nothing is unfinished."""

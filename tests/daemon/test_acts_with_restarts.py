@@ -28,7 +28,7 @@ def test_a_root_cause_has_a_budget_of_restarts(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
     shift.submit("a", *[SimulatedRun(fails_at=50, lines=NCCL, save_every=10)] * 9)
     shift.people_are_done()
-    shift.passes(7200)
+    shift.play_out(7200)
     assert 1 <= len(submissions(shift)) <= playbooks()["restart"].limits.attempts
     assert shift.store.incidents()[0].state is IncidentState.ESCALATED
 
@@ -37,7 +37,7 @@ def test_another_root_cause_has_a_budget_of_its_own(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
     shift.submit("a", SimulatedRun(fails_at=30, lines=WORKER), SimulatedRun(fails_at=40, lines=NCCL), SimulatedRun())
     shift.people_are_done()
-    shift.passes(3600)
+    shift.play_out(3600)
     assert playbooks()["dataloader_killed"].limits.attempts == 1
     assert submissions(shift) == ["submit 2", "submit 3"]
     assert shift.cluster.job("3").state is JobState.COMPLETED
@@ -48,7 +48,7 @@ def test_progress_resets_the_budget(tmp_path: Path) -> None:
     runs = [SimulatedRun(fails_at=at, lines=NCCL, steps=400) for at in (50, 90, 130, 170, 210)]
     shift.submit("a", *runs, SimulatedRun(steps=400))
     shift.people_are_done()
-    shift.passes(3 * 3600)
+    shift.play_out(3 * 3600)
     assert len(submissions(shift)) == 5, "more than its playbook allows without progress"
     assert shift.cluster.job("6").state is JobState.COMPLETED
 
@@ -71,7 +71,7 @@ def test_it_backs_off_before_it_restarts_again(tmp_path: Path) -> None:
         SimulatedRun(),
     )
     shift.people_are_done()
-    shift.passes(3600)
+    shift.play_out(3600)
     first, second = (shift.cluster.job(job) for job in ("2", "3"))
     assert first.submitted is not None
     assert second.submitted is not None
@@ -85,7 +85,7 @@ def test_a_crash_loop_at_the_same_step_stops(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
     shift.submit("a", *[SimulatedRun(fails_at=50, lines=NCCL)] * 9)
     shift.people_are_done()
-    shift.passes(7200)
+    shift.play_out(7200)
     assert len(submissions(shift)) == 2
     assert "crash loop: nccl_timeout_error at step 50 for the third time" in shift.store.incidents()[0].note
 
@@ -94,7 +94,7 @@ def test_a_restart_that_comes_nowhere_is_not_made_again_on_the_same_theory(tmp_p
     shift = Shift(tmp_path)
     shift.submit("a", *[SimulatedRun(fails_at=40, lines=NCCL, save_every=40)] * 9)
     shift.people_are_done()
-    shift.passes(7200)
+    shift.play_out(7200)
     attempts = [shift.cluster.job(str(number)) for number in range(1, len(submissions(shift)) + 2)]
     again = attempts[2:]
     assert all(not {*one.nodes} >= {*before.nodes} for before, one in zip(attempts[1:], again, strict=False)), (
@@ -107,7 +107,7 @@ def test_where_there_is_no_elsewhere_it_is_not_tried_twice(tmp_path: Path) -> No
     shift = Shift(tmp_path, nodes=2)
     shift.submit("a", *[SimulatedRun(fails_at=40, lines=NCCL, save_every=40)] * 9)
     shift.people_are_done()
-    shift.passes(7200)
+    shift.play_out(7200)
     assert submissions(shift) == ["submit 2"]
     assert "very same 2 nodes" in shift.store.incidents()[0].note
 
@@ -116,7 +116,7 @@ def test_a_theory_of_the_job_itself_is_tried_once(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
     shift.submit("a", *[SimulatedRun(fails_at=40, lines=WORKER, save_every=40)] * 9)
     shift.people_are_done()
-    shift.passes(7200)
+    shift.play_out(7200)
     assert submissions(shift) == ["submit 2"]
 
 
@@ -148,7 +148,7 @@ def test_a_restarted_job_that_a_person_cancels_stays_cancelled(tmp_path: Path) -
     shift.people_are_done()
     shift.passes(600, until=lambda: shift.changes == ["submit 2"])
     shift.cluster.set_cancelled("2")
-    shift.passes(3600)
+    shift.play_out(3600)
     assert shift.changes == ["submit 2"]
 
 
@@ -206,7 +206,8 @@ def test_it_is_recovered_only_when_the_step_passed_the_restart_step_and_the_loss
 def test_what_does_not_hold_is_no_recovery_and_a_person_is_told(tmp_path: Path, second: SimulatedRun, said: str) -> None:
     shift = Shift(tmp_path)
     shift.submit("a", SimulatedRun(fails_at=50, lines=NCCL, save_every=40), second)
-    shift.passes(3600, until=lambda: bool(shift.store.incidents()) and shift.store.incident(1).state.ended)
+    every = 10.0 if second.launch_s < 3600 else 60.0
+    shift.passes(3600, every=every, until=lambda: bool(shift.store.incidents()) and shift.store.incident(1).state.ended)
     incident = shift.store.incident(1)
     assert incident.state is IncidentState.ESCALATED
     assert said in incident.note

@@ -180,7 +180,11 @@ def played(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[S
     return scene, incident, diagnosis
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("away for long", "never back")
+"""Hours of passes of the watch."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in CASES])
 def test_a_path_that_went_away_while_the_job_ran_is_waited_for(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     scene, incident, diagnosis = played(case, tmp_path, monkeypatch)

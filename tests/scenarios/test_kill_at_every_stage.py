@@ -16,10 +16,10 @@ WRITES = 100
 
 
 def moments() -> Iterator[object]:
-    """Yield every write with the side of its commit on which the process dies; every third is among the fast tests."""
+    """Yield every write with the side of its commit on which the process dies; every sixth is among the fast tests."""
     for write in range(1, WRITES):
         for commits_last in (False, True):
-            fast = write % 3 == commits_last
+            fast = write % 6 == 3 * commits_last
             name = f"{write}-{'after' if commits_last else 'before'}-commit"
             yield pytest.param(write, commits_last, id=name, marks=[] if fast else pytest.mark.slow)
 

@@ -163,6 +163,7 @@ def test_a_night_with_limits_for_a_shared_cause_asks_nobody_and_passes_no_hard_l
     assert scene.engine.gate.breaker is None
 
 
+@pytest.mark.slow
 def test_jobs_of_several_owners_that_lose_one_mount_wait_for_it_also_while_the_controller_is_away(tmp_path: Path) -> None:
     scene = WideScene(tmp_path)
     path = tmp_path / "nfs" / "index.bin"

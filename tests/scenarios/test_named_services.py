@@ -178,7 +178,7 @@ def test_a_service_that_stays_away_is_asked_the_rarer_the_longer_it_lasts_and_go
     asked: list[float] = []
     scene.cluster.services[service.name] = answering(scene, service, asked)
     scene.cluster.submit(scene.spec)
-    (incident,) = scene.watch(9000)
+    (incident,) = scene.watch(9000, every=30)
     assert incident.state is IncidentState.ESCALATED
     assert "not may_restart within 120 min: waits for features.example:8123: features.example:8123 from node01" in incident.note
     assert scene.cluster.changes == ["submit 1"]

@@ -260,6 +260,7 @@ def test_gpus_are_queried_where_dmon_shows_nothing(tmp_path: Path, sample: str, 
     assert scene.cluster.changes == changes
 
 
+@pytest.mark.slow
 def test_a_loss_that_jumps_again_at_the_same_step_goes_to_a_person(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=2000, spikes_at=167, spikes_anyway=True))
     scene.cluster.submit(scene.spec)

@@ -128,6 +128,7 @@ def test_a_silent_scheduler_is_told_and_nothing_is_concluded(scene: Scene, dogs:
     passes(dog, scene, lambda: states(scene) == [IncidentState.RECOVERED])
 
 
+@pytest.mark.slow
 def test_an_incident_that_hangs_holds_up_no_other(scene: Scene, dogs: Dogs, monkeypatch: pytest.MonkeyPatch) -> None:
     dog = dogs("watch@a:1.1", patience_s=0.2)
     checkpoints = scene.folder / "checkpoints"

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
+from tests.recorded_states import recorded_state
 from tests.sources import ROOT
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    night, _ = open_state(Path(ROOT) / "tests/cases/agent/states/night.toml", tmp_path)
-    yield night
-    night.store.close()
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with recorded_state(Path(ROOT) / "tests/cases/agent/states/night.toml", tmp_path_factory) as (night, _):
+        yield night
 
 
 NOTHING = (

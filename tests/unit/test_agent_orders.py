@@ -11,9 +11,9 @@ import pytest
 from assistant.agent.answer import AnswerKind
 from assistant.agent.orders import OrderKind, read_order
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
+from tests.recorded_states import recorded_state
 
 CASES = Path(__file__).parents[1] / "cases"
 SENTENCES = tomllib.loads((CASES / "agent_orders" / "sentences.toml").read_text(encoding="utf-8"))
@@ -58,10 +58,9 @@ def test_it_is_of_the_kind_that_was_spoken_of() -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine, _ = open_state(CASES / "agent" / "states" / "night.toml", tmp_path)
-    yield engine
-    engine.store.close()
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with recorded_state(CASES / "agent" / "states" / "night.toml", tmp_path_factory) as (engine, _):
+        yield engine
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from assistant.agent.quantities import clock_range, take_quantities
 from assistant.agent.restart_wishes import restart_wish
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.words import NameInventory, read_names
-from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
+from tests.recorded_states import recorded_state
 
 STATES = Path(__file__).parents[1] / "cases" / "agent" / "states"
 KNOWN = NameInventory(jobs={"4821": "llm-7b"}, nodes=("node07", "node09", "node10"), incidents={2: "4821", 4: ""})
@@ -84,10 +84,9 @@ def test_a_range_of_the_clock_is_the_newest_that_began() -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine, _ = open_state(STATES / "night.toml", tmp_path)
-    yield engine
-    engine.store.close()
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with recorded_state(STATES / "night.toml", tmp_path_factory) as (engine, _):
+        yield engine
 
 
 def last(engine: Engine, *questions: str) -> Answer:

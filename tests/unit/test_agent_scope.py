@@ -19,9 +19,9 @@ from assistant.agent.orders import OrderKind, OrderReading, read_order
 from assistant.agent.scope import names_in, order_scope, ordered_names, without
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.words import NameInventory, Names, read_names
-from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
+from tests.recorded_states import recorded_state
 
 CASES = Path(__file__).parents[1] / "cases" / "agent"
 DATA = tomllib.loads((CASES.parent / "agent_scope.toml").read_text(encoding="utf-8"))
@@ -143,10 +143,9 @@ def test_a_yes_needs_a_change_of_that_kind_on_that_thing(case: dict[str, Any]) -
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine, _ = open_state(CASES / "states" / "night.toml", tmp_path)
-    yield engine
-    engine.store.close()
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with recorded_state(CASES / "states" / "night.toml", tmp_path_factory) as (engine, _):
+        yield engine
 
 
 @pytest.mark.parametrize("case", DATA["dialogue"], ids=of)

@@ -21,9 +21,9 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.agent.slips import SlipKind, bare_correction, read_slip
 from assistant.agent.speech import conditional_order, held_question, reported_order
 from assistant.agent.words import NameInventory, Names, read_names
-from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.intake import AgentRecovery
+from tests.recorded_states import recorded_state
 
 CASES = Path(__file__).parents[1] / "cases" / "agent"
 DATA = tomllib.loads((CASES.parent / "agent_speech.toml").read_text(encoding="utf-8"))
@@ -156,10 +156,9 @@ def test_a_question_behind_a_hold_is_one(case: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine, _ = open_state(CASES / "states" / "night.toml", tmp_path)
-    yield engine
-    engine.store.close()
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with recorded_state(CASES / "states" / "night.toml", tmp_path_factory) as (engine, _):
+        yield engine
 
 
 @pytest.mark.parametrize("case", DATA["dialogue"], ids=of)

@@ -105,7 +105,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SLOW_FAULTS = ("killed inside a shell", "stops half-way", "an impostor")
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=pytest.mark.slow if fault in SLOW_FAULTS else []) for fault in FAULTS])
 def test_a_broken_node_is_found_and_nobody_else_is_blamed(tmp_path: Path, fault: str) -> None:
     spoil, said = FAULTS[fault]
     verdict, _ = tried(tmp_path, {"node03": spoil})

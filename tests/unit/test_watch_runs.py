@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,20 +19,26 @@ def test_nothing_is_said_of_healthy_runs(tmp_path: Path) -> None:
     assert [(event.kind, dict(event.detail)) for event, _ in Replay(tmp_path, plans, watcher_of).run()] == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "within_min"),
-    [
-        ({"hangs_at": 500}, "hang", 32),
-        ({"hangs_at": 500, "chatters": True}, "hang", 32),
-        ({"hangs_at": 550, "chatters": True, "beats": True}, "hang", 12),
-        ({"spikes_at": 500, "height": 3.0}, "loss_spike", 4),
-        ({"spikes_at": 500, "not_a_number": True}, "loss_spike", 1),
-        ({"slow_at": 900, "slow_by": 2.5}, "slow_job", 30),
-        ({"no_saves_after": 500}, "checkpoints_late", 20),
-    ],
-    ids=["silent", "chatter", "heartbeat", "spike", "nan", "slow", "unsaved"],
-)
-@pytest.mark.parametrize("program", list(PROGRAMS))
+FAULTS: dict[str, tuple[dict[str, object], str, float]] = {
+    "silent": ({"hangs_at": 500}, "hang", 32),
+    "chatter": ({"hangs_at": 500, "chatters": True}, "hang", 32),
+    "heartbeat": ({"hangs_at": 550, "chatters": True, "beats": True}, "hang", 12),
+    "spike": ({"spikes_at": 500, "height": 3.0}, "loss_spike", 4),
+    "nan": ({"spikes_at": 500, "not_a_number": True}, "loss_spike", 1),
+    "slow": ({"slow_at": 900, "slow_by": 2.5}, "slow_job", 30),
+    "unsaved": ({"no_saves_after": 500}, "checkpoints_late", 20),
+}
+
+
+def faults_of_programs() -> Iterator[object]:
+    """Yield every fault with every program; every third pair, with each fault and each program, is among the fast tests."""
+    for number, program in enumerate(PROGRAMS):
+        for fault, (place, case) in zip(FAULTS, enumerate(FAULTS.values()), strict=True):
+            marks = [pytest.mark.slow] if (number + place) % 3 else []
+            yield pytest.param(program, *case, id=f"{program}-{fault}", marks=marks)
+
+
+@pytest.mark.parametrize(("program", "changes", "kind", "within_min"), list(faults_of_programs()))
 def test_a_fault_is_noticed_in_every_program_s_log(
     tmp_path: Path, program: str, changes: dict[str, object], kind: str, within_min: float
 ) -> None:
