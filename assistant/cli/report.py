@@ -25,6 +25,7 @@ from assistant.cli.report_request import (
     report_source,
     show,
 )
+from assistant.cli.report_subjects import NODE_EXAMPLES, USER_EXAMPLES, WEEK_EXAMPLES, node, user, week
 
 report_app = app(help="Report where the GPU hours went, from accounting and incidents.", no_args_is_help=True)
 
@@ -259,3 +260,8 @@ def cost(
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("What the GPU hours cost", read.form, read.left_out)
     show(invocation, cost_report(read, frame, listed), html=html, csv=csv, as_json=as_json)
+
+
+report_app.command("user", epilog=USER_EXAMPLES)(user)
+report_app.command("node", epilog=NODE_EXAMPLES)(node)
+report_app.command("week", epilog=WEEK_EXAMPLES)(week)

@@ -98,7 +98,7 @@ def report_source(invocation: Invocation, options: ReportOptions) -> ReportSourc
     from assistant.reports.reading import ReadRequest
     from assistant.reports.workload_types import type_rules
 
-    place = _zone(options.zone)
+    place = zone_of(options.zone)
     moment = now()
     first = _moment("--since", options.begin, moment)
     if not options.source and first is None:
@@ -162,8 +162,12 @@ def _progress(invocation: Invocation, text: str) -> None:
         invocation.say(f"nightshift: {text}")
 
 
-def _zone(name: str) -> str:
-    """Return the name of a zone that is known; of this machine's where none is given."""
+def zone_of(name: str) -> str:
+    """Return the name of a zone that is known; of this machine's where none is given.
+
+    Raises:
+        UsageError: There is no zone of that name.
+    """
     from zoneinfo import ZoneInfo
 
     zone_name = name or _own_zone()
