@@ -13,7 +13,7 @@ import typer
 
 from assistant.cli.context import Invocation
 from assistant.cli.output import now, print_json, since
-from assistant.errors import InputError, UsageError
+from assistant.errors import UsageError
 
 if TYPE_CHECKING:
     from assistant.reports.figures import FigureTable, ReportFrame, UsageReport
@@ -198,18 +198,17 @@ def _moment(option: str, text: str, at: datetime) -> datetime | None:
 
 
 def _write(invocation: Invocation, usage_report: UsageReport, html: Path | None, folder: Path | None) -> None:
-    try:
-        if html is not None:
-            from assistant.reports.page import page
+    from assistant.output_files import output_folder, write_output
 
-            html.write_text(page(usage_report), encoding="utf-8")
-            invocation.say(f"nightshift: wrote {html}")
-        if folder is not None:
-            from assistant.reports.exports import csv_files
+    if html is not None:
+        from assistant.reports.page import page
 
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, text in csv_files(usage_report):
-                (folder / file).write_text(text, encoding="utf-8")
-            invocation.say(f"nightshift: wrote {folder}")
-    except OSError as error:
-        raise InputError(f"{error.filename}: cannot be written: {error.strerror}") from error
+        write_output(html, page(usage_report))
+        invocation.say(f"nightshift: wrote {html}")
+    if folder is not None:
+        from assistant.reports.exports import csv_files
+
+        output_folder(folder)
+        for file, text in csv_files(usage_report):
+            write_output(folder / file, text)
+        invocation.say(f"nightshift: wrote {folder}")

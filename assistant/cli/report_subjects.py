@@ -1,4 +1,4 @@
-"""`nightshift report user`, `node` and `week`: the reports about one subject. Changes nothing but the files it is asked to write."""
+"""`nightshift report user`, `node` and `week`: reports about one subject; nothing but the files asked for is written."""
 
 from __future__ import annotations
 

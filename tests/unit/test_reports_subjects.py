@@ -116,7 +116,7 @@ def test_without_a_store_nothing_is_said_to_be_lost(tmp_path: Path) -> None:
 
 
 def test_a_user_without_jobs_is_an_error_that_names_a_near_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="user anna: .* did you mean ann"):
+    with pytest.raises(UsageError, match=r"user anna: .* did you mean ann"):
         user_of("anna", SITE_ROWS, tmp_path)
     with pytest.raises(UsageError, match="none in") as caught:
         user_of("anna", SITE_ROWS, tmp_path, anonymous=True)

@@ -89,8 +89,9 @@ def evaluate(
     _print(report, as_json)
     if markdown is not None:
         from assistant.evaluation.results import markdown as written
+        from assistant.output_files import write_output
 
-        markdown.write_text(written(report), encoding="utf-8")
+        write_output(markdown, written(report))
     raise typer.Exit(Exit.DONE if report.scored == len(report.results) else Exit.ERROR)
 
 

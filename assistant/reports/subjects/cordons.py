@@ -29,7 +29,7 @@ class Cordon(NamedTuple):
 
 
 def read_cordons(store: Store, node: str) -> list[Cordon]:
-    """Return the cordons of a node by Nightshift, oldest first; a node that others had taken out already was not taken out again."""
+    """Return the cordons of a node by Nightshift, oldest first; where others had taken it out already, there was none."""
     cordons: list[Cordon] = []
     with store.snapshot():
         for call in store.calls_on(node, (_CORDON, _UNCORDON)):
