@@ -17,6 +17,8 @@ from assistant.cli.report_request import (
     Html,
     Name,
     NoStore,
+    Parquet,
+    ReportFiles,
     ReportOptions,
     Since,
     Source,
@@ -55,6 +57,7 @@ def user(
     name: Name = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     no_store: NoStore = False,
     as_json: Json = False,
@@ -72,7 +75,7 @@ def user(
     read = read_user(how.request, user_name, facts, slices=how.slices, progress=how.progress)
     title = "All users" if read.user is None else f"The work of {read.name}" if anonymise else f"The work of user {read.name}"
     usage_report = user_report(read, how.frame(title, read.form, read.left_out))
-    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
+    show(invocation, usage_report, ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 NODE_EXAMPLES = examples(
@@ -93,6 +96,7 @@ def node(
     zone: Zone = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     no_store: NoStore = False,
     as_json: Json = False,
@@ -118,7 +122,7 @@ def node(
     last_s = min(request.now, request.period.until or request.now).timestamp()
     title = f"The life of {read.name}" if anonymise else f"The life of node {read.name}"
     usage_report = node_report(read, how.frame(title, read.form, read.left_out), first_s=first_s, last_s=last_s)
-    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
+    show(invocation, usage_report, ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 WEEK_EXAMPLES = examples(
@@ -140,6 +144,7 @@ def week(
     name: Name = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     no_store: NoStore = False,
     as_json: Json = False,
@@ -156,18 +161,18 @@ def week(
 
     invocation = invocation_of(context)
     place = zone_of(zone)
-    wanted = _week(day, place, invocation_now=now(), of_file=bool(source))
+    week_asked = _week(day, place, invocation_now=now(), of_file=bool(source))
     options = ReportOptions(source, columns, types, "", "", zone, name, anonymise)
-    if wanted is not None:
-        options = replace(options, begin=wanted.former.begin.isoformat(), until=wanted.end.isoformat())
+    if week_asked is not None:
+        options = replace(options, begin=week_asked.former.begin.isoformat(), until=week_asked.end.isoformat())
     how = report_source(invocation, options)
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
-    if wanted is None:
+    if week_asked is None:
         ends = read.runs.jobs.end_s
-        wanted = week_of(datetime.fromtimestamp(float(ends.max()), UTC) if len(ends) else how.request.now, place)
-    frame = how.frame("The week", read.form, read.left_out)
-    show(invocation, week_report(read, frame, wanted), html=html, csv=csv, as_json=as_json)
+        week_asked = week_of(datetime.fromtimestamp(float(ends.max()), UTC) if len(ends) else how.request.now, place)
+    frame = how.frame(f"The week {week_asked.name}", read.form, read.left_out)
+    show(invocation, week_report(read, frame, week_asked), ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 def _week(day: str, zone: str, *, invocation_now: datetime, of_file: bool) -> Week | None:

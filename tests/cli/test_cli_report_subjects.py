@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from assistant.cli.output import Exit
@@ -45,6 +46,32 @@ def test_every_form_has_the_report(words: tuple[str, ...], cli: Run, sacct_file:
     assert made["title"] in shown.out
     with Store(site_store, JumpingClock(at(0))) as store:
         assert store.head() == head
+
+
+@pytest.mark.parametrize(
+    "words", [*SUBJECTS, ("cluster",), ("failures",), ("reliability",), ("cost", "--price", "2"), ("job", "100")]
+)
+def test_parquet_has_the_numbers_of_json(
+    words: tuple[str, ...], cli: Run, sacct_file: Path, site_store: Path, tmp_path: Path
+) -> None:
+    said = cli("report", *words, sacct_file, "--parquet", tmp_path / "p", "--json")
+    assert said.code == 0, said.err
+    (made,) = said.objects
+    assert {path.stem for path in (tmp_path / "p").iterdir()} == {*made["figures"], "left_out"}
+    compared = 0
+    for key, figure in made["figures"].items():
+        table = duckdb.read_parquet(str(tmp_path / "p" / f"{key}.parquet"))
+        for place, row in enumerate(figure.get("rows", [])):
+            stored = dict(zip(table.columns, table.fetchall()[place], strict=True))
+            for name, value in row.items():
+                if isinstance(value, dict):
+                    assert [stored[name], stored[f"{name}_low"], stored[f"{name}_n"]] == [value["value"], value["low"], value["n"]]
+                elif isinstance(value, int | float):
+                    compared += 1
+                    assert float(stored[name]) == value
+                elif value is None:
+                    assert stored[name] is None
+    assert compared > 0
 
 
 @pytest.mark.parametrize("words", SUBJECTS)

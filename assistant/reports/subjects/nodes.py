@@ -106,14 +106,14 @@ def read_node(
     places = {number for place in np.flatnonzero(ran_here).tolist() for number in runs.incidents.get(place, ())}
     about = {fact.id: fact for fact in (*blamed, *(runs.facts[number] for number in places))}
     if not ran_here.any() and not about and not cordons:
-        known = sorted({name for names in lists.values() for name in names})
-        raise UsageError(_unknown(node, known, request, has_store=facts is not None))
+        node_names = sorted({name for names in lists.values() for name in names})
+        raise UsageError(_unknown(node, node_names, request, has_store=facts is not None))
     place = next((place for place, entry in enumerate(table.nodes, 1) if entry.name == node), 0)
-    shown = (f"node {place}" if place else "a node") if request.anonymous else node
+    shown_name = (f"node {place}" if place else "a node") if request.anonymous else node
     if request.anonymous:
         runs = replace(runs, jobs=without_names(runs.jobs))
     return NodeRuns(
-        shown,
+        shown_name,
         runs,
         ran_here,
         listed,
@@ -147,12 +147,12 @@ def _rows(connection: duckdb.DuckDBPyConnection, lists: Sequence[str]) -> Places
 
 
 def _unknown(node: str, names: Sequence[str], request: ReadRequest, *, has_store: bool) -> str:
-    where = f"neither in {request.source} nor in the store" if has_store else f"not in {request.source}"
+    absence = f"neither in {request.source} nor in the store" if has_store else f"not in {request.source}"
     if not names:
-        return f"node {node} is {where}; the source says of no job on which nodes it ran: add the column NodeList"
+        return f"node {node} is {absence}; the source says of no job on which nodes it ran: add the column NodeList"
     near = [] if request.anonymous else get_close_matches(node, names, 3)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"node {node} is {where}; wanted one of the {len(names):,} nodes on which jobs ran{hint} (--since reaches back)"
+    return f"node {node} is {absence}; wanted one of the {len(names):,} nodes on which jobs ran{hint} (--since reaches back)"
 
 
 def node_report(read: NodeRuns, frame: ReportFrame, *, first_s: float, last_s: float) -> UsageReport:
@@ -164,15 +164,17 @@ def node_report(read: NodeRuns, frame: ReportFrame, *, first_s: float, last_s: f
         first_s: From when on time out of service counts, seconds since 1970; that of the first counted start where it is later.
         last_s: Until when.
     """
-    runs, here = read.runs, read.ran_here
+    runs, ran_here = read.runs, read.ran_here
     groups = []
     if runs.jobs.count:
         first_s = max(first_s, float(runs.jobs.start_s.min()))
-    if here.any():
-        lead = f"{int(here.sum()):,} jobs that had this node, alone or with others; their GPU hours are those of all their nodes."
-        groups.append(FigureGroup("work", "What ran on it", lead, (state_table(runs, here),)))
+    if ran_here.any():
+        lead = (
+            f"{int(ran_here.sum()):,} jobs that had this node, alone or with others; their GPU hours are those of all their nodes."
+        )
+        groups.append(FigureGroup("work", "What ran on it", lead, (state_table(runs, ran_here),)))
         groups.append(FigureGroup("fleet", "Beside the fleet", _FLEET_LEAD, _fleet_tables(read)))
-        groups.append(failure_group(runs, here, frame.zone))
+        groups.append(failure_group(runs, ran_here, frame.zone))
     if read.facts:
         lead = (
             "Incidents about this node, that blame it, or of a job that ran on it; the last say nothing against it by themselves."
@@ -182,15 +184,15 @@ def node_report(read: NodeRuns, frame: ReportFrame, *, first_s: float, last_s: f
         groups.append(_away(read, frame.zone, first_s, last_s))
     away_s = None if read.cordons is None else sum(cordon.away_s(first_s, last_s) for cordon in read.cordons)
     headline: list[tuple[str, Cell, str]] = [
-        ("jobs on it", int(here.sum()), "count"),
+        ("jobs on it", int(ran_here.sum()), "count"),
         ("hours of jobs with GPUs", read.hours.hours if read.hours is not None else 0.0, "number"),
-        ("broken off, of jobs on it", _broken_share(read, here), "share"),
-        ("of jobs elsewhere", _broken_share(read, ~here), "share"),
+        ("broken off, of jobs on it", _broken_share(read, ran_here), "share"),
+        ("of jobs elsewhere", _broken_share(read, ~ran_here), "share"),
         ("incidents that blame it", len(read.blames) if read.runs.has_store or read.facts else None, "count"),
         ("out of service, by Nightshift", away_s, "s"),
         ("lemon", _verdict(read), ""),
     ]
-    facts = [("node", read.name), ("jobs", f"{int(here.sum()):,} of {runs.jobs.count:,} that ran and ended")]
+    facts = [("node", read.name), ("jobs", f"{int(ran_here.sum()):,} of {runs.jobs.count:,} that ran and ended")]
     return frame.report("node", groups, facts=facts, headline=headline, remarks=_remarks(read))
 
 
@@ -207,8 +209,8 @@ def _verdict(read: NodeRuns) -> str:
 
 def _broken_share(read: NodeRuns, among: Mask) -> IntervalValue | None:
     """Return which share of jobs with GPUs and known nodes a failure broke off."""
-    counted = among & read.listed & read.runs.jobs.on_gpus
-    return share_of_count(int((counted & read.runs.broken).sum()), int(counted.sum()))
+    with_nodes = among & read.listed & read.runs.jobs.on_gpus
+    return share_of_count(int((with_nodes & read.runs.broken).sum()), int(with_nodes.sum()))
 
 
 def failure_ratio(count: int, expected: float) -> IntervalValue | None:
@@ -256,7 +258,8 @@ def _fleet_tables(read: NodeRuns) -> tuple[FigureTable, ...]:
         ),
     )
     note = (
-        f"Of {read.nodes:,} nodes. Lemon: {_verdict(read)}; share of false discoveries at which it would be called so: "
+        f"Of {read.nodes:,} nodes; of a user's jobs of one name the first failure of a day counts. Lemon: {_verdict(read)}; share "
+        "of false discoveries at which it would be called so: "
         f"{share(node.q)}. Failures with others, of which no node is blamed: {node.together:,}, held against none."
     )
     return shares, FigureTable("expected", "Failures beside what was to be expected", columns, counts, note)
@@ -335,15 +338,16 @@ def _remarks(read: NodeRuns) -> list[UsageRemark]:
         caution = f" Fewer than {SMALL_N} failures stand behind this." if ratio.small else ""
         times = quantity(ratio.value, "number")
         text = (
-            f"{node.failures:,} failures of jobs on it alone, {word} the {quantity(node.expected, 'number')} that its work brings "
-            f"on any node: {times} times as many ({between(ratio, 'number')}). Of many nodes some are so by accident.{caution}"
+            f"{node.failures:,} failures of jobs on it alone (of a user's jobs of one name the first of a day), {word} the "
+            f"{quantity(node.expected, 'number')} that its work brings on any node: {times} times as many "
+            f"({between(ratio, 'number')}). Of many nodes some are so by accident.{caution}"
         )
         sentences.append(UsageRemark("ratio", text, "note"))
-    here, elsewhere = _broken_share(read, read.ran_here), _broken_share(read, ~read.ran_here)
-    if here is not None and elsewhere is not None:
-        caution = " Few jobs stand behind this." if here.small or elsewhere.small else ""
+    on_node, elsewhere = _broken_share(read, read.ran_here), _broken_share(read, ~read.ran_here)
+    if on_node is not None and elsewhere is not None:
+        caution = " Few jobs stand behind this." if on_node.small or elsewhere.small else ""
         text = (
-            f"Of {here.n:,} jobs on it {cell_text(here, 'share')} were broken off, of {elsewhere.n:,} elsewhere "
+            f"Of {on_node.n:,} jobs on it {cell_text(on_node, 'share')} were broken off, of {elsewhere.n:,} elsewhere "
             f"{cell_text(elsewhere, 'share')}.{caution}"
         )
         sentences.append(UsageRemark("broken", text, "note"))

@@ -53,7 +53,7 @@ def run_totals(runs: JoinedRuns, among: Mask) -> RunTotals:
         gpu_hours(jobs.gpu_s[failures]),
         sum(good.gpu_ms[key] for key in LOST) / MS_PER_HOUR if runs.has_store else None,
         sum(good.gpu_ms[key] for key in OPEN) / MS_PER_HOUR,
-        median(known(jobs.queue_s[on_gpus])),
+        median(sorted_known(jobs.queue_s[on_gpus])),
     )
 
 
@@ -76,7 +76,7 @@ def gpu_hours(gpu_s: Values) -> float:
     return float(np.nansum(gpu_s)) / 3600
 
 
-def known(values: Values) -> Values:
+def sorted_known(values: Values) -> Values:
     """Return the values that are known, sorted."""
     ordered: Values = np.sort(values[~np.isnan(values)])
     return ordered
@@ -117,7 +117,7 @@ def queueing_table(runs: JoinedRuns, sets: dict[str, Mask]) -> FigureTable:
     )
     rows: list[tuple[Cell, ...]] = []
     for name, mask in sets.items():
-        ordered = known(runs.jobs.queue_s[mask & runs.jobs.on_gpus])
+        ordered = sorted_known(runs.jobs.queue_s[mask & runs.jobs.on_gpus])
         if len(ordered):
             quartiles = [quantile(ordered, part) for part in (0.25, 0.75, 0.9)]
             rows.append((name, len(ordered), quartiles[0], median(ordered), *quartiles[1:], float(ordered[-1])))

@@ -146,9 +146,9 @@ def users_table(runs: JoinedRuns) -> FigureTable:
     users = runs.jobs.by["user"]
     codes = largest(users, runs.jobs.gpu_s, MOST_USERS)
     rows: list[tuple[Cell, ...]] = [(users.names[code], *run_totals(runs, users.codes == code)) for code in codes]
-    others = ~np.isin(users.codes, np.array(codes, dtype=np.int32))
-    if others.any():
-        rows.append((f"{len(users.names) - len(codes):,} others", *run_totals(runs, others)))
+    remaining_users = ~np.isin(users.codes, np.array(codes, dtype=np.int32))
+    if remaining_users.any():
+        rows.append((f"{len(users.names) - len(codes):,} others", *run_totals(runs, remaining_users)))
     rows.append(("all", *run_totals(runs, np.ones(runs.jobs.count, dtype=np.bool_))))
     return FigureTable("users", "Users", (TableColumn("user", "user"), *TOTAL_COLUMNS), tuple(rows))
 
@@ -167,7 +167,7 @@ def _jobs_table(read: UserRuns, zone: str) -> FigureTable:
     )
     runs = read.runs
     jobs, state = runs.jobs, runs.jobs.by["state"]
-    whole_s = float(np.nansum(jobs.gpu_s[jobs.by["user"].codes == read.user]))
+    user_s = float(np.nansum(jobs.gpu_s[jobs.by["user"].codes == read.user]))
     rows: list[tuple[Cell, ...]] = []
     for number, (place, job, name) in enumerate(read.largest_jobs, 1):
         gpus, gpu_s = float(jobs.gpus[place]), float(jobs.gpu_s[place])
@@ -180,7 +180,7 @@ def _jobs_table(read: UserRuns, zone: str) -> FigureTable:
                 None if np.isnan(gpus) else gpus,
                 float(jobs.run_s[place]),
                 None if np.isnan(gpu_s) else gpu_s / 3600,
-                None if np.isnan(gpu_s) or not whole_s else gpu_s / whole_s,
+                None if np.isnan(gpu_s) or not user_s else gpu_s / user_s,
                 moment(float(jobs.end_s[place]), zone),
             )
         )
@@ -211,25 +211,27 @@ def _remarks(read: UserRuns, among: Mask) -> list[UsageRemark]:
     sentences = [] if runs.has_store else [without_store()]
     if read.user is None:
         return [*sentences, UsageRemark("users", f"{len(runs.jobs.by['user'].names):,} users had jobs.", "note")]
-    here, others = run_totals(runs, among), run_totals(runs, ~among)
-    if isinstance(here.failed, IntervalValue) and isinstance(others.failed, IntervalValue):
-        word = _beside(here.failed, others.failed)
-        caution = " Few jobs stand behind this." if here.failed.small or others.failed.small else ""
+    user_totals, remainder = run_totals(runs, among), run_totals(runs, ~among)
+    if isinstance(user_totals.failed, IntervalValue) and isinstance(remainder.failed, IntervalValue):
+        word = _comparison(user_totals.failed, remainder.failed)
+        caution = " Few jobs stand behind this." if user_totals.failed.small or remainder.failed.small else ""
         text = (
-            f"{cell_text(here.failed, 'share')} of {here.failed.n:,} jobs with GPUs failed, {word} that of all others, "
-            f"{cell_text(others.failed, 'share')} of {others.failed.n:,}.{caution}"
+            f"{cell_text(user_totals.failed, 'share')} of {user_totals.failed.n:,} jobs with GPUs failed, {word} that of all "
+            f"others, {cell_text(remainder.failed, 'share')} of {remainder.failed.n:,}.{caution}"
         )
         sentences.append(UsageRemark("failed", text, "note" if caution or word.startswith("not") else "unusual"))
-    whole = gpu_hours(runs.jobs.gpu_s)
-    if whole:
+    cluster_hours = gpu_hours(runs.jobs.gpu_s)
+    if cluster_hours:
         sentences.append(
-            UsageRemark("part", f"{share(here.gpu_hours / whole)} of the GPU time of the cluster was this user's.", "note")
+            UsageRemark(
+                "part", f"{share(user_totals.gpu_hours / cluster_hours)} of the GPU time of the cluster was this user's.", "note"
+            )
         )
     return sentences or [UsageRemark("no_gpus", "None of these jobs is known to have had a GPU.", "note")]
 
 
-def _beside(measured: IntervalValue, others: IntervalValue) -> str:
+def _comparison(measured: IntervalValue, reference: IntervalValue) -> str:
     """Return how a share stands to another one, by their intervals."""
-    if measured.low > others.high:
+    if measured.low > reference.high:
         return "above"
-    return "below" if measured.high < others.low else "not to be told from"
+    return "below" if measured.high < reference.low else "not to be told from"
