@@ -264,7 +264,8 @@ class _Table:
                 else:
                     accounts.leave_out(number, self._why(line, len(fields)))
             elif not span.is_complete:
-                accounts.leave_out(number, f"a newline in a text of a job may have made it: {head_of(line, 60)!r}")
+                count_words = f"{len(fields)} fields instead of {len(self.columns)}; " if len(fields) != len(self.columns) else ""
+                accounts.leave_out(number, f"{count_words}a newline in a text of a job may have made it: {head_of(line, 60)!r}")
             else:
                 parts.append(line)
                 if number == span.last:
