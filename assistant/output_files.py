@@ -29,7 +29,7 @@ def write_output(path: Path, content: str | bytes) -> None:
 
     Args:
         path: The file, in a folder that is there.
-        content: Text is written as UTF-8.
+        content: Text is written as UTF-8, what UTF-8 does not have as `?`.
 
     Raises:
         InputError: A link or anything but a regular file of ours lies there, others could lead the writing elsewhere, or it
@@ -38,7 +38,7 @@ def write_output(path: Path, content: str | bytes) -> None:
     try:
         folder = _opened_folder(path.parent, path)
         try:
-            _write(folder, path, content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+            _write(folder, path, content.encode("utf-8", "replace") if isinstance(content, str) else content)
         finally:
             os.close(folder)
     except OSError as error:

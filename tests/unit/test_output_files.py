@@ -150,3 +150,8 @@ def test_a_disk_that_fails_leaves_the_old_file_and_no_part(tmp_path: Path, monke
         write_output(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_text_that_utf_8_does_not_have_is_written_all_the_same(tmp_path: Path) -> None:
+    write_output(tmp_path / "report.html", "a\ud800b")
+    assert (tmp_path / "report.html").read_bytes() == b"a?b"
