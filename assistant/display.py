@@ -315,11 +315,15 @@ def html_text(text: object, most: int | None = None) -> str:
     return html.escape(line(text, most), quote=True)
 
 
-_FORMULA = re.compile(r"^(?=\s*[=+\-@\t\r])(?!\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\s*$)")
+_FORMULA = re.compile(r"(?:^|(?<=;))(?=[\s\"]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20])(?!\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\s*(?:$|;))")
+"""Where a formula begins: at the beginning of a cell, and behind `;`, where a spreadsheet may divide cells, also within quotes."""
 
 
 def csv_cell(text: object) -> str:
-    """Return a line that no spreadsheet takes for a formula: before one stands `'`. Numbers stay as they are."""
+    """Return a line that no spreadsheet takes for a formula, nor what stands behind a `;`: before one stands `'`.
+
+    Numbers stay as they are.
+    """
     return _FORMULA.sub("'", line(text))
 
 

@@ -7,7 +7,8 @@ before a change). Every other module is a command or a few of one subject:
 - to work incidents: `watch` (also status, recover and resume), `incidents`, `diagnose` (also learn and logs), `ask` (also explain
   and chat), `changes` (approvals, undo, stops), `audit`
 - about the cluster: `jobs`, `nodes`, `checkpoints`, `node_self_check` (what a node asks about itself), `report` (on the terminal:
-  `report_text`; its options and sources: `report_request`), `memory` (how a run fits into its GPUs)
+  `report_text`; its options and sources: `report_request`; of a user, a node, a week: `report_subjects`), `memory` (how a run
+  fits into its GPUs)
 - about Nightshift: `config`, `doctor`, `model`, `playbooks`, `rules`; what measures is in `measure/`
 
 `reference` writes docs/commands.md.

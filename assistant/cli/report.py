@@ -15,6 +15,8 @@ from assistant.cli.report_request import (
     Html,
     Name,
     NoStore,
+    Parquet,
+    ReportFiles,
     ReportOptions,
     Since,
     Source,
@@ -25,6 +27,7 @@ from assistant.cli.report_request import (
     report_source,
     show,
 )
+from assistant.cli.report_subjects import NODE_EXAMPLES, USER_EXAMPLES, WEEK_EXAMPLES, node, user, week
 
 report_app = app(help="Report where the GPU hours went, from accounting and incidents.", no_args_is_help=True)
 
@@ -56,6 +59,7 @@ def cluster(
     name: Name = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +77,12 @@ def cluster(
     how = report_source(invocation, ReportOptions(source, columns, types, begin, until, zone, name, anonymise))
     read = read_source(how.request, slices=how.slices, progress=how.progress)
     frame = how.frame("Where the GPU hours went", read.form, read.left_out)
-    show(invocation, cluster_report(read.jobs, reference_clusters(invocation.site), frame), html=html, csv=csv, as_json=as_json)
+    show(
+        invocation,
+        cluster_report(read.jobs, reference_clusters(invocation.site), frame),
+        ReportFiles(html, csv, parquet),
+        as_json=as_json,
+    )
 
 
 @report_app.command(
@@ -95,6 +104,7 @@ def failures(
     name: Name = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     no_store: NoStore = False,
     as_json: Json = False,
@@ -115,7 +125,7 @@ def failures(
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("Why jobs failed, and what it cost", read.form, read.left_out)
-    show(invocation, failures_report(read, frame, with_names=not anonymise), html=html, csv=csv, as_json=as_json)
+    show(invocation, failures_report(read, frame, with_names=not anonymise), ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 @report_app.command(
@@ -143,6 +153,7 @@ def reliability(
     ] = 60.0,
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     anonymise: Anonymise = False,
     no_store: NoStore = False,
     as_json: Json = False,
@@ -165,7 +176,7 @@ def reliability(
     frame = how.frame("How reliably jobs ran", read.form, read.left_out)
     cost = RestartCost(start_min * 60, checkpoint_min * 60)
     usage_report = reliability_report(read, frame, cost, how.request.period)
-    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
+    show(invocation, usage_report, ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 @report_app.command(
@@ -186,6 +197,7 @@ def job_life(
     zone: Zone = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
@@ -202,7 +214,7 @@ def job_life(
     facts = incidents_of_store(invocation, without=no_store)
     life = read_life(how.request, job, facts, slices=how.slices, progress=how.progress)
     usage_report = life_report(life, how.frame(f"The life of job {job}", life.form, life.left_out))
-    show(invocation, usage_report, html=html, csv=csv, as_json=as_json)
+    show(invocation, usage_report, ReportFiles(html, csv, parquet), as_json=as_json)
 
 
 @report_app.command(
@@ -231,6 +243,7 @@ def cost(
     name: Name = "",
     html: Html = None,
     csv: Csv = None,
+    parquet: Parquet = None,
     no_store: NoStore = False,
     as_json: Json = False,
 ) -> None:
@@ -258,4 +271,9 @@ def cost(
     facts = incidents_of_store(invocation, without=no_store)
     read = read_failures(how.request, facts, slices=how.slices, progress=how.progress)
     frame = how.frame("What the GPU hours cost", read.form, read.left_out)
-    show(invocation, cost_report(read, frame, listed), html=html, csv=csv, as_json=as_json)
+    show(invocation, cost_report(read, frame, listed), ReportFiles(html, csv, parquet), as_json=as_json)
+
+
+report_app.command("user", epilog=USER_EXAMPLES)(user)
+report_app.command("node", epilog=NODE_EXAMPLES)(node)
+report_app.command("week", epilog=WEEK_EXAMPLES)(week)

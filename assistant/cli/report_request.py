@@ -13,7 +13,7 @@ import typer
 
 from assistant.cli.context import Invocation
 from assistant.cli.output import now, print_json, since
-from assistant.errors import InputError, UsageError
+from assistant.errors import UsageError
 
 if TYPE_CHECKING:
     from assistant.reports.figures import FigureTable, ReportFrame, UsageReport
@@ -40,6 +40,7 @@ Zone = Annotated[
 Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="What the cluster is called in the title.")]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page with plots, for any browser.")]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="Write a CSV file for each figure.")]
+Parquet = Annotated[Path | None, typer.Option("--parquet", metavar="FOLDER", help="Write a Parquet file for each figure.")]
 Anonymise = Annotated[
     bool, typer.Option("--anonymise", help="Show no name of a user, account, partition, node, job, file or cluster.")
 ]
@@ -98,7 +99,7 @@ def report_source(invocation: Invocation, options: ReportOptions) -> ReportSourc
     from assistant.reports.reading import ReadRequest
     from assistant.reports.workload_types import type_rules
 
-    place = _zone(options.zone)
+    place = zone_of(options.zone)
     moment = now()
     first = _moment("--since", options.begin, moment)
     if not options.source and first is None:
@@ -125,7 +126,16 @@ def incidents_of_store(invocation: Invocation, *, without: bool) -> Sequence[Inc
     return read_incidents(invocation.store, lambda text: _progress(invocation, text))
 
 
-def show(invocation: Invocation, usage_report: UsageReport, *, html: Path | None, csv: Path | None, as_json: bool) -> None:
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where a report is to be written; None for nowhere."""
+
+    html: Path | None
+    csv: Path | None
+    parquet: Path | None
+
+
+def show(invocation: Invocation, usage_report: UsageReport, files: ReportFiles, *, as_json: bool) -> None:
     """Print a report, or write it where it was asked for.
 
     Raises:
@@ -135,11 +145,11 @@ def show(invocation: Invocation, usage_report: UsageReport, *, html: Path | None
         from assistant.reports.exports import as_object
 
         print_json(as_object(usage_report))
-    elif html is None and csv is None:
+    elif files == ReportFiles(None, None, None):
         from assistant.cli.report_text import show_report
 
         show_report(usage_report)
-    _write(invocation, usage_report, html, csv)
+    _write(invocation, usage_report, files)
 
 
 def _slices(invocation: Invocation, period: TimeRange, moment: datetime) -> Iterator[str]:
@@ -162,8 +172,12 @@ def _progress(invocation: Invocation, text: str) -> None:
         invocation.say(f"nightshift: {text}")
 
 
-def _zone(name: str) -> str:
-    """Return the name of a zone that is known; of this machine's where none is given."""
+def zone_of(name: str) -> str:
+    """Return the name of a zone that is known; of this machine's where none is given.
+
+    Raises:
+        UsageError: There is no zone of that name.
+    """
     from zoneinfo import ZoneInfo
 
     zone_name = name or _own_zone()
@@ -193,19 +207,28 @@ def _moment(option: str, text: str, at: datetime) -> datetime | None:
         raise UsageError(str(error).replace("--since", option, 1)) from error
 
 
-def _write(invocation: Invocation, usage_report: UsageReport, html: Path | None, folder: Path | None) -> None:
-    try:
-        if html is not None:
-            from assistant.reports.page import page
+def _write(invocation: Invocation, usage_report: UsageReport, files: ReportFiles) -> None:
+    import tempfile
 
-            html.write_text(page(usage_report), encoding="utf-8")
-            invocation.say(f"nightshift: wrote {html}")
-        if folder is not None:
-            from assistant.reports.exports import csv_files
+    from assistant.output_files import output_folder, write_output
 
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, text in csv_files(usage_report):
-                (folder / file).write_text(text, encoding="utf-8")
-            invocation.say(f"nightshift: wrote {folder}")
-    except OSError as error:
-        raise InputError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    if files.html is not None:
+        from assistant.reports.page import page
+
+        write_output(files.html, page(usage_report))
+        invocation.say(f"nightshift: wrote {files.html}")
+    if files.csv is not None:
+        from assistant.reports.exports import csv_files
+
+        output_folder(files.csv)
+        for name, text in csv_files(usage_report):
+            write_output(files.csv / name, text)
+        invocation.say(f"nightshift: wrote {files.csv}")
+    if files.parquet is not None:
+        from assistant.reports.exports import parquet_files
+
+        output_folder(files.parquet)
+        with tempfile.TemporaryDirectory(prefix="nightshift-report-") as work:
+            for name, content in parquet_files(usage_report, Path(work)):
+                write_output(files.parquet / name, content)
+        invocation.say(f"nightshift: wrote {files.parquet}")

@@ -12,6 +12,7 @@ from assistant.cli.context import DryRun, Invocation, Json, app, examples, invoc
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table, user
 from assistant.display import line
 from assistant.errors import ContentError, InputError, UsageError
+from assistant.output_files import output_folder, write_output
 from assistant.redact import head_of
 
 if TYPE_CHECKING:
@@ -87,21 +88,13 @@ def export_rules(
         invocation.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
     for name, text in files.items():
         if to is not None and not dry_run:
-            _write(to / name, text)
+            write_output(output_folder((to / name).parent) / Path(name).name, text)
         if as_json:
             print_json({"path": str(to / name) if to is not None else name, "text": text})
         elif to is None:
             print_block(f"# {line(name)}\n{text}")
         else:
             print_line(to / name)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def list_learned(rules: list[LearnedRule], as_json: bool) -> None:

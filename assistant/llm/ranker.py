@@ -22,6 +22,7 @@ from assistant.content.reading import Wordings, filters, knowledge_file, wording
 from assistant.content.reasons import Reason, Role, reasons
 from assistant.errors import ContentError
 from assistant.llm.features import DIMS, codes_of, places, places_of, words_of
+from assistant.output_files import output_folder, write_output
 from assistant.ports import LineScore
 from assistant.records import LearnedRule, RuleKind
 
@@ -163,11 +164,8 @@ def save_ranker(weights: Weights, path: Path) -> None:
         at += len(block)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blocks))
-    except OSError as error:
-        raise ContentError(f"{path}: cannot be written: {error.strerror}") from error
+    output_folder(path.parent)
+    write_output(path, struct.pack("<Q", len(text)) + text + b"".join(blocks))
 
 
 class TrainingExample(NamedTuple):

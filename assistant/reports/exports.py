@@ -1,14 +1,16 @@
-"""Write a report for programs: JSON of all of it, and a CSV file for each figure."""
+"""Write a report for programs: JSON of all of it, and a CSV or Parquet file for each figure."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from assistant.display import csv_cell, file_stem
+from assistant.display import csv_cell, file_stem, line
 from assistant.reports.figures import (
     Cell,
     CurvePlot,
@@ -109,6 +111,60 @@ def _table_rows(table: FigureTable) -> Rows:
                 cells += [_finite(cell), None, None, None] if has_interval else [_finite(cell)]
         rows.append(cells)
     return rows
+
+
+def parquet_files(report: UsageReport, folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of a Parquet file for each figure: the columns of its CSV, numbers as they are.
+
+    A column of whole numbers is BIGINT, of numbers DOUBLE, any other VARCHAR; texts are not quoted for spreadsheets. What is not
+    known is null.
+
+    Args:
+        report: The report.
+        folder: Where a file may lie for a moment; nobody else may write into it.
+    """
+    import duckdb
+
+    connection = duckdb.connect(":memory:")
+    try:
+        connection.execute("SET autoinstall_known_extensions = false")
+        path = folder / "figure.parquet"
+        for figure in [*(figure for _, figure in report.figures()), report.left_out]:
+            head, *rows = rows_of(figure)
+            columns = list(zip(*rows, strict=True)) if rows else [() for _ in head]
+            kinds = [_parquet_kind(column) for column in columns]
+            names = _distinct([line(name) for name in head])
+            declared = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" {kind}' for name, kind in zip(names, kinds, strict=True))
+            connection.execute(f"CREATE OR REPLACE TABLE figure ({declared})")
+            values = [[_parquet_value(cell, kind) for cell, kind in zip(row, kinds, strict=True)] for row in rows]
+            if values:
+                connection.executemany(f"INSERT INTO figure VALUES ({', '.join('?' * len(kinds))})", values)
+            connection.execute(f"COPY figure TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
+            yield f"{file_stem(figure.key)}.parquet", path.read_bytes()
+    finally:
+        connection.close()
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names of columns without twins, which a table cannot have, whatever their case is."""
+    counts: Counter[str] = Counter()
+    distinct = []
+    for name in names:
+        counts[name.lower()] += 1
+        count = counts[name.lower()]
+        distinct.append(name if count == 1 else f"{name} ({count})")
+    return distinct
+
+
+def _parquet_kind(column: Sequence[object]) -> str:
+    cells = [cell for cell in column if cell is not None]
+    if not cells or not all(isinstance(cell, int | float) for cell in cells):
+        return "VARCHAR"
+    return "BIGINT" if all(isinstance(cell, int) and abs(cell) < 2**63 for cell in cells) else "DOUBLE"
+
+
+def _parquet_value(cell: object, kind: str) -> object:
+    return cell if cell is None or kind != "VARCHAR" else line(cell)
 
 
 def csv_files(report: UsageReport) -> Iterator[tuple[str, str]]:

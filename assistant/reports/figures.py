@@ -223,7 +223,7 @@ class UsageReport:
     """A whole report."""
 
     kind: str
-    """`cluster`, `failures`, `reliability`, `cost` or `job`."""
+    """`cluster`, `failures`, `reliability`, `cost`, `job`, `user`, `node` or `week`."""
     title: str
     facts: tuple[tuple[str, str], ...]
     """Source, period, zone, version, as names and values."""

@@ -56,7 +56,7 @@ def _parts(report: UsageReport) -> Iterator[str]:
     yield f"{_table(report.left_out)}</section>\n<footer>"
     yield "<p>In brackets: 95 % intervals (shares: Wilson, of GPU time with Kish's effective number; medians: by ranks, from 6 "
     yield "values on; means: resampled; times to failure: exact). * few jobs stand behind the number. Each figure is defined in "
-    yield "docs/reports.md and docs/failure_reports.md.</p>"
+    yield "docs/reports.md, docs/failure_reports.md and docs/subject_reports.md.</p>"
     for source in report.sources:
         yield f"<p>{html_text(source)}</p>"
     yield "</footer></main></body></html>\n"

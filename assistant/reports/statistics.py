@@ -50,6 +50,18 @@ def share_of_count(count: int, n: int, unknown: int = 0) -> IntervalValue | None
     return IntervalValue(count / n, wilson(count / n, n)[0], wilson((count + unknown) / n, n)[1], n, float(n))
 
 
+def difference_interval(first: IntervalValue, second: IntervalValue) -> tuple[float, float]:
+    """Return the 95 % interval of the second of two independent shares less the first, from their own intervals.
+
+    Source:
+        R. G. Newcombe, Statistics in Medicine 17 (1998), 873, method 10.
+    """
+    difference = second.value - first.value
+    down = math.hypot(second.value - second.low, first.high - first.value)
+    up = math.hypot(second.high - second.value, first.value - first.low)
+    return difference - down, difference + up
+
+
 def share_of_weight(part: float, total: float, squares: float, n: int, unknown: float = 0.0) -> IntervalValue | None:
     """Return a share of a sum of weights, with the interval of as many equal weights as would say as much (Kish).
 

@@ -77,7 +77,7 @@ def test_the_picture_is_written(suite: Path, tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_written_is_said(suite: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the chart cannot be written: No such file or directory"):
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         print_simulation(None, suite, svg=tmp_path / "gone/chart.svg")
 
 

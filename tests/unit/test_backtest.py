@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import random
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ from assistant.engine.backtest import (
 from assistant.engine.backtest.traces import by_node
 from assistant.errors import InputError
 from assistant.policy import Mode, Policy, load_policy
+from assistant.reports.reading import ReadRequest, opened_jobs
+from assistant.reports.workload_types import type_rules
 from assistant.schedulers.slurm_text import gpus_of
 
 CASES = Path(__file__).parents[1] / "cases" / "backtest"
@@ -183,6 +187,31 @@ def test_rows_that_cannot_be_read_are_named_with_their_line_and_left_out(tmp_pat
     assert found.attempts[1].job.name == "a name\nwith a newline"
     assert (found.twice, found.broken) == (1, 5)
     assert [problem.partition(":")[0] for problem in found.problems] == ["line 5", "line 8", "line 9", "line 10", "line 11"]
+
+
+def test_a_name_that_holds_whole_rows_makes_no_attempt(tmp_path: Path) -> None:
+    """The owner of job 9 wrote a row of job 666 into its name, between two newlines."""
+    begin, end = "9|evil", "rest of the name" + ROW[len("1|llm") :]
+    forged = ROW.replace("1|llm", "666|forged")
+    found = table(tmp_path, "\n".join([HEAD, ROW, begin, forged, end, ROW.replace("1|llm", "10|llm")]))
+    assert [attempt.job.id for attempt in found.attempts] == ["1", "10"]
+    assert (found.broken, found.rows) == (3, 5)
+    assert "a newline in a text of a job" in found.problems[0]
+
+
+def test_rows_are_broken_alike_for_backtests_and_reports(tmp_path: Path) -> None:
+    dice = random.Random(5)
+    for _ in range(60):
+        pieces = [ROW.replace("1|llm", f"{number}|llm{number}") for number in range(1, 9)]
+        broken = dice.choice(pieces)
+        cut = broken.index("|") + dice.randrange(1, 6)  # within the name, or at its end
+        inside = dice.choice(["", f"{ROW.replace('1|llm', '666|x')}\n", "7|\n", "||\n", "name\n"])
+        text = "\n".join([HEAD, *pieces]).replace(broken, f"{broken[:cut]}\n{inside}{broken[cut:]}", 1)
+        (tmp_path / "rows.txt").write_text(text + "\n")
+        request = ReadRequest(str(tmp_path / "rows.txt"), type_rules(None), "UTC", datetime(2026, 6, 1, tzinfo=UTC))
+        with opened_jobs(request, folder=tmp_path) as opened:
+            counted = opened.connection.execute("SELECT id FROM counted").fetchall()
+        assert {attempt.job.id for attempt in table(tmp_path, text).attempts} == {job for (job,) in counted}, text
 
 
 @pytest.mark.parametrize("between", [",", ";", "\t", "^", "||"], ids=["comma", "semicolon", "tab", "caret", "two_bars"])

@@ -14,6 +14,7 @@ import typer
 from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.output import now, print_json, print_line, print_pairs, print_table, since
 from assistant.errors import ContentError, InputError, UsageError
+from assistant.output_files import write_output
 
 if TYPE_CHECKING:
     from assistant.engine.backtest import Accounts, Attempt, Replayed, Tally
@@ -114,7 +115,7 @@ def backtest(
     if report is not None:
         source = ", ".join(str(path) for path in (sacct, logs, kernel) if path is not None)
         text = markdown(totals, source=source, mode=mode, notice_s=notice_s, answer_s=answer_min * 60, notes=notes)
-        _write(report, text)
+        write_output(report, text)
         invocation.say(f"nightshift: wrote {report}")
 
 
@@ -239,10 +240,3 @@ def _summary(totals: Tally, mode: str, notes: Mapping[str, str], assumed: list[s
     from assistant.tooling import to_json
 
     return {"policy": mode, **to_json(totals), "input": dict(notes), "assumptions": assumed}
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--report {path}: cannot be written: {error.strerror}") from error

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.errors import InputError
+from assistant.output_files import write_output
 
 if TYPE_CHECKING:
     from assistant.diagnose.case import Label
@@ -79,7 +80,7 @@ def calibration(
         made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not on_seen}".lower()
         current = curves(invocation_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
         calibrated = replace(current, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
-        write.write_text(as_toml(calibrated), encoding="utf-8")
+        write_output(write, as_toml(calibrated))
 
 
 def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:

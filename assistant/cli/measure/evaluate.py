@@ -15,7 +15,7 @@ import typer
 
 from assistant.cli.context import Json, app, examples, invocation_of
 from assistant.cli.output import Exit, print_block, print_json, print_line, print_record, print_table
-from assistant.errors import InputError, UsageError
+from assistant.errors import UsageError
 
 if TYPE_CHECKING:
     from assistant.cli.context import Invocation
@@ -89,8 +89,9 @@ def evaluate(
     _print(report, as_json)
     if markdown is not None:
         from assistant.evaluation.results import markdown as written
+        from assistant.output_files import write_output
 
-        markdown.write_text(written(report), encoding="utf-8")
+        write_output(markdown, written(report))
     raise typer.Exit(Exit.DONE if report.scored == len(report.results) else Exit.ERROR)
 
 
@@ -272,10 +273,8 @@ def _panels(comparison: StrategyComparison) -> list[ChartPanel]:
 def _write_chart(path: Path, comparison: StrategyComparison, machines: Machines, title: str) -> None:
     from assistant.evaluation.results import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
+    from assistant.output_files import write_output
 
     panels = [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES]
     picture = svg(panels, machines.nodes * machines.gpus_per_node, comparison.bound_s, title=f"{title}, {machines.nodes} nodes")
-    try:
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: the chart cannot be written: {error.strerror}") from error
+    write_output(path, picture)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from assistant.engine.backtest.attempts import NEEDED, WANTED, Attempt, Get, att
 from assistant.errors import InputError
 from assistant.logs.reading import open_log
 from assistant.redact import head_of
+from assistant.schedulers.sacct_records import BEGINS_RECORD, OddLine, SplitRecord, reach_of, split_records
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import GROUPED, moment
 
@@ -90,6 +91,7 @@ def read_events(path: Path) -> NodeEvents:
     return NodeEvents({node: tuple(sorted(those, key=lambda outage: outage.start)) for node, those in outages.items()}, broken)
 
 
+_BEGINS = re.compile(BEGINS_RECORD)
 NAMED = 20
 """Broken rows that are named; of the others the number is kept."""
 JSON_BYTES = 256 << 20
@@ -141,6 +143,11 @@ class Accounts:
         self._earlier_attempts[job_id] = self._earlier_attempts.get(job_id, 0) + 1
         self.attempts.append(attempt)
 
+    def leave_out(self, row: int, why: str) -> None:
+        """Note a row that is no record."""
+        self.rows += 1
+        self.wrong(row, why)
+
     def wrong(self, row: int, why: str) -> None:
         """Note a row that cannot be read."""
         self.broken += 1
@@ -169,21 +176,34 @@ def read_accounts(path: Path) -> Accounts:
             if len(text) > JSON_BYTES:
                 raise InputError(f"{path}: more than {JSON_BYTES >> 20} MiB of JSON; {ACCOUNTS_COMMAND}")
             return _of_json(text, path)
-        lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in stream)
-        return _of_table(lines, path)
+    return _of_table(path)
 
 
-def _of_table(lines: Iterable[str], path: Path) -> Accounts:
-    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+def _of_table(path: Path) -> Accounts:
+    numbered = _numbered_lines(path)
     first = next(numbered, None)
     if first is None:
         raise InputError(f"{path}: is empty; {ACCOUNTS_COMMAND}")
     between, columns = header_of(first[1], path)
+    table = _Table(between, columns)
+    # the file is read twice: which lines belong together is known only behind them
+    spans = split_records(list(table.odd_lines(numbered)), len(columns) - 1, reach_of([name.lower() for name in columns]))
     places = {name.lower(): place for place, name in enumerate(columns)}
     accounts = Accounts(columns=tuple(columns))
-    for number, fields in _records(numbered, between, columns, accounts):
+    lines = _numbered_lines(path)
+    next(lines, None)
+    for number, fields in table.records(lines, spans, accounts):
         accounts.take(lambda name, fields=fields: fields[places[name]].strip() if name in places else "", number)  # type: ignore[misc]
     return accounts.finish()
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers from 1."""
+    with open_log(path) as stream:
+        for number, raw in enumerate(stream, 1):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if line.strip():
+                yield number, line
 
 
 def header_of(line: str, path: Path) -> tuple[str, list[str]]:
@@ -208,36 +228,53 @@ def header_of(line: str, path: Path) -> tuple[str, list[str]]:
     return between, columns
 
 
-def _records(
-    lines: Iterator[tuple[int, str]], between: str, columns: list[str], accounts: Accounts
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of each row with its line; one whose name holds a newline is put together again."""
-    column_count = len(columns)
-    open_record: tuple[int, list[str]] | None = None
-    for number, line in lines:
-        fields = line.split(between)
-        if fields == columns:
-            continue  # the header again: files that were put one behind the other
-        if open_record is not None:
-            first, before = open_record
-            open_record = None
-            if len(fields) < column_count and len(before) + len(fields) - 1 == column_count:
-                yield first, [*before[:-1], f"{before[-1]}\n{fields[0]}", *fields[1:]]
-                continue
-            accounts.rows += 1
-            accounts.wrong(first, f"{len(before)} fields instead of {column_count}: {head_of(between.join(before), 60)!r}")
-        if len(fields) == column_count:
-            yield number, fields
-        elif len(fields) < column_count:
-            open_record = number, fields
-        else:
-            accounts.rows += 1
-            accounts.wrong(number, f"{len(fields)} fields instead of {column_count}: does a name hold {between!r}?")
-    if open_record is not None:
-        accounts.rows += 1
-        accounts.wrong(
-            open_record[0], f"{len(open_record[1])} fields instead of {column_count}: {head_of(between.join(open_record[1]), 60)!r}"
-        )
+@dataclass(frozen=True)
+class _Table:
+    """How the lines of a file are read as records."""
+
+    between: str
+    columns: list[str]
+
+    def _begins(self, line: str) -> bool:
+        return self.columns[0].lower() not in ("jobid", "jobidraw") or _BEGINS.match(line) is not None
+
+    def odd_lines(self, lines: Iterable[tuple[int, str]]) -> Iterator[OddLine]:
+        """Yield the lines that are no whole record, or do not begin with an id where they should."""
+        for number, line in lines:
+            marks, begins = line.count(self.between), self._begins(line)
+            if (marks != len(self.columns) - 1 or not begins) and line.split(self.between) != self.columns:
+                yield OddLine(number, marks, begins)
+
+    def records(
+        self, lines: Iterable[tuple[int, str]], spans: Sequence[SplitRecord], accounts: Accounts
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield the fields of each record with its first line; lines of which it is not sure that they are one are named."""
+        waiting = list(reversed(spans))
+        parts: list[str] = []
+        for number, line in lines:
+            while waiting and waiting[-1].last < number:
+                waiting.pop()
+            span = waiting[-1] if waiting and waiting[-1].first <= number else None
+            fields = line.split(self.between)
+            if fields == self.columns and (span is None or not span.is_complete):
+                continue  # the header again: files that were put one behind the other
+            if span is None:
+                if len(fields) == len(self.columns):
+                    yield number, fields
+                else:
+                    accounts.leave_out(number, self._why(line, len(fields)))
+            elif not span.is_complete:
+                count_words = f"{len(fields)} fields instead of {len(self.columns)}; " if len(fields) != len(self.columns) else ""
+                accounts.leave_out(number, f"{count_words}a newline in a text of a job may have made it: {head_of(line, 60)!r}")
+            else:
+                parts.append(line)
+                if number == span.last:
+                    yield span.first, "\n".join(parts).split(self.between)
+                    parts.clear()
+
+    def _why(self, line: str, count: int) -> str:
+        hint = f"does a name hold {self.between!r}?" if count > len(self.columns) else repr(head_of(line, 60))
+        return f"{count} fields instead of {len(self.columns)}: {hint}"
 
 
 def _of_json(text: bytes, path: Path) -> Accounts:

@@ -92,6 +92,8 @@ class IncidentFacts:
     note: str
     closed_s: float | None = None
     """When nobody worked on it any more; None while somebody does."""
+    node: str | None = None
+    """The node that it is about, where it is about one and no job."""
 
     @property
     def diagnosed(self) -> bool:
@@ -160,6 +162,7 @@ def _facts(store: Store, incident: Incident, approvals: Mapping[int, Sequence[Ap
         summary=diagnosis.summary if diagnosis is not None else "",
         note=incident.note,
         closed_s=incident.closed.timestamp() if incident.closed is not None else None,
+        node=incident.node,
     )
 
 
