@@ -27,6 +27,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         memory_requests,
         missing_data,
         node_faults,
+        outside_shortage,
         rank_counts,
         remote_hosts,
         removed_causes,
@@ -60,6 +61,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = changed_files.with_changed_files(engine, incident, diagnosis, job)
     diagnosis = remote_hosts.with_unreached_host(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = outside_shortage.with_outside_shortage(engine, incident, diagnosis, job)
     diagnosis = locked_files.with_file_lock(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
