@@ -32,6 +32,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         remote_hosts,
         removed_causes,
         removed_saves,
+        repeated_words,
         resource_holders,
         storage,
     )
@@ -69,6 +70,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
+    diagnosis = repeated_words.with_repeated_words(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
         diagnosis = rank_counts.with_uneven_batches(diagnosis, job)
         diagnosis = job_sources.with_time_limit(job_sources.with_rate_setting(diagnosis, job), job)
