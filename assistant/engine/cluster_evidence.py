@@ -26,6 +26,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         loss_divergence,
         memory_requests,
         missing_data,
+        missing_neighbours,
         node_faults,
         outside_shortage,
         rank_counts,
@@ -78,6 +79,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         diagnosis = job_sources.with_memory_phase(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
         diagnosis = memory_requests.with_memory_request(engine, diagnosis, job)
         diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
+        diagnosis = missing_neighbours.with_neighbours(diagnosis, job)
         diagnosis = checkpoint_settings.with_checkpoint_settings(diagnosis, job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)
         diagnosis = edited_files.with_edits(diagnosis, job, engine.scheduler, engine.checkpoint_folders, engine.clock.now())
