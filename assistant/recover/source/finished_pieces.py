@@ -464,7 +464,7 @@ class _Recipes(_Script):
             raise _Doubt(doubt)
 
 
-def _python_commands(statements: Sequence[Statement]) -> list[Sequence[str]]:
+def _python_commands(statements: list[Statement]) -> list[Sequence[str]]:
     """Return the commands that start Python, without what launches them."""
     commands = (launched_words(command.words) for command in all_commands(statements) if command.kind == TreeKind.SIMPLE)
     return [words for words in commands if words and plain_word(words[0]).rpartition("/")[2].startswith("python")]
