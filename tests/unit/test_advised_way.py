@@ -58,7 +58,7 @@ def test_no_checkpoint_is_named_that_may_hold_the_damage(tmp_path: Path) -> None
     said = saved_state(world, job)
     assert re.search(r"The newest whole checkpoint is \S+/checkpoint-100 \(step 100\)", said)
     assert re.search(r"not to be loaded: .*checkpoint-140", said)
-    assert "checkpoint-120 (is not known to be from before step 115" in said
+    assert "checkpoint-120: is not known to be from before step 115" in said
 
 
 def test_where_all_may_hold_it_that_is_what_is_said(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from assistant.records import JobState
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import FileReader, programs_of
 from assistant.recover.source.finished_pieces import pieces_of_script
+from assistant.recover.source.make_targets import UnreadMakefile, recipes_of
 from tests.unit.logged_job import job_in, write
 
 CASES = Path(__file__).parents[1] / "cases" / "finished_pieces"
@@ -61,6 +62,26 @@ def test_a_second_make_is_proven_to_do_only_what_is_missing_or_its_doubt_is_name
     assert (search.pieces == "targets of its Makefile") is case["proven"], search.note
     assert (search.state is SaveState.NEVER_SAVED) is case["proven"]
     assert case.get("doubt", "") in search.note
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A = " + "$(B) " * 20_000 + "\nB = " + "x" * 90_000 + "\na: $(A)\n\ttrue\n",
+        "A = $(A) $(A)\na: $(A)\n\ttrue\n",
+        "a" * 200_000,
+        "a: b\n" * 5_000,
+        "\ttrue\n",
+        "a:\\\n" * 1_000,
+        "",
+    ],
+)
+def test_a_makefile_of_any_form_costs_no_more_than_it_may(text: str) -> None:
+    try:
+        recipes = recipes_of(["-j", "4", "a"], text)
+    except UnreadMakefile:
+        return
+    assert len(recipes.shell) < 1_000_000
 
 
 def test_functions_that_call_one_another_cost_no_more_than_they_may() -> None:

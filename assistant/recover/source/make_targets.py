@@ -25,7 +25,7 @@ _OPTION = re.compile(
     r"-(?:j\d*|s|k|r|R|w|l\d*)|--(?:jobs(?:=\d+)?|silent|quiet|keep-going|no-print-directory|output-sync(?:=\w+)?)"
 )
 """Options of make that change nothing about what is made."""
-MOST_LINES, DEEPEST = 2_000, 6
+MOST_LINES, MOST_RULES, DEEPEST, MOST_CHARACTERS = 2_000, 300, 6, 100_000
 
 
 class UnreadMakefile(Exception):
@@ -60,8 +60,8 @@ def recipes_of(words: Sequence[str], text: str) -> MakeRecipes:
     """
     goals, values = _command(words)
     rules, special = _parsed(text, values)
-    if not rules:
-        raise UnreadMakefile("it holds no rule")
+    if not 0 < len(rules) <= MOST_RULES:
+        raise UnreadMakefile("it holds no rule" if not rules else f"it holds more than {MOST_RULES} rules")
     reached = _reached(rules, goals or [rules[0].targets[0]], special.get(".PHONY", ()))
     lines = [_shell_line(line, rule, values) for rule in reached for line in rule.recipe]
     phony = {*special.get(".PHONY", ())}
@@ -137,22 +137,25 @@ def _parsed(text: str, values: dict[str, str]) -> tuple[list[_Rule], dict[str, t
 
 def _expanded(text: str, values: Mapping[str, str]) -> str:
     for _ in range(DEEPEST):
-        changed = _VARIABLE.sub(lambda match: values.get(match["round"] or match["curly"], match[0]), text)
-        if changed == text or len(changed) > 100_000:
+        names = [match["round"] or match["curly"] for match in _VARIABLE.finditer(text)]
+        if not any(name in values for name in names):
             break
-        text = changed
+        if len(text) + sum(len(values.get(name, "")) for name in names) > MOST_CHARACTERS:
+            raise UnreadMakefile("its variables are too long")
+        text = _VARIABLE.sub(lambda match: values.get(match["round"] or match["curly"], match[0]), text)
     return text
 
 
 def _reached(rules: Sequence[_Rule], goals: Sequence[str], phony: Sequence[str]) -> list[_Rule]:
     """Return the rules that goals may come to; where a name is not told, all but those of phony targets that nobody names."""
-    wanted, reached = {*goals}, list[_Rule]()
+    wanted, reached, remaining = {*goals}, list[_Rule](), list(rules)
     while True:
         unknown = any("$" in name for rule in reached for name in rule.needs)
-        added = [rule for rule in rules if rule not in reached and _is_wanted(rule, wanted, phony, unknown=unknown)]
+        added = [rule for rule in remaining if _is_wanted(rule, wanted, phony, unknown=unknown)]
         if not added:
             return reached
         reached += added
+        remaining = [rule for rule in remaining if rule not in added]
         wanted |= {name for rule in added for name in rule.needs}
 
 
