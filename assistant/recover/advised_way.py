@@ -43,9 +43,9 @@ class AdvisedWay:
 
 def advised_way(*diagnoses: Diagnosis | None) -> AdvisedWay:
     """Return what diagnoses have decided together; nothing where there is none."""
-    known = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
-    nodes = {node for diagnosis in known for node in (*diagnosis.faulty_nodes, *avoided(diagnosis))}
-    words = [place.why for diagnosis in known for place in diagnosis.where]
+    all_diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis is not None]
+    nodes = {node for diagnosis in all_diagnoses for node in (*diagnosis.faulty_nodes, *avoided(diagnosis))}
+    words = [place.why for diagnosis in all_diagnoses for place in diagnosis.where]
     steps = [int(match[0]) for text in words if text.startswith(DAMAGED) and (match := _STEP.search(text, len(DAMAGED)))]
     folders = [PurePosixPath(text.removeprefix(CONTESTED).strip()) for text in words if text.startswith(CONTESTED)]
     return AdvisedWay(tuple(sorted(nodes)), min(steps, default=None), tuple(folders))

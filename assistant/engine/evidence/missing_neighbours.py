@@ -38,7 +38,7 @@ _OF_A_NODE = re.compile(r"^/(?:tmp|var|dev|run|proc|sys|scratch|local|lscratch|m
 _NAME = re.compile(r"[\w.@%+=,:~-]{1,120}")
 
 
-class Notice(NamedTuple):
+class FolderNotice(NamedTuple):
     """A file by which somebody tells what became of a folder."""
 
     path: Path
@@ -66,7 +66,7 @@ class Neighbours(NamedTuple):
     names: tuple[str, ...]
     """The most alike first."""
     total: int
-    notices: tuple[Notice, ...]
+    notices: tuple[FolderNotice, ...]
 
     @property
     def sentence(self) -> str:
@@ -116,7 +116,7 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _notice(path: Path) -> Notice | None:
+def _notice(path: Path) -> FolderNotice | None:
     try:
         status = within(LOOK_S, partial(status_of, path), str(path))
         if not stat.S_ISREG(status.st_mode):
@@ -125,7 +125,7 @@ def _notice(path: Path) -> Notice | None:
     except (OSError, NightshiftError):
         return None
     written = datetime.fromtimestamp(status.st_mtime, UTC)
-    return Notice(path, name_of(status.st_uid), written, " ".join(text.split()) if "\0" not in text else "")
+    return FolderNotice(path, name_of(status.st_uid), written, " ".join(text.split()) if "\0" not in text else "")
 
 
 def with_neighbours(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:

@@ -63,12 +63,12 @@ def shortage_of(text: str, cited: Sequence[str], job: Job, uid: int) -> Shortage
     users = memory_users(text, cited, job.nodes)
     number = job.raw_id or job.id
     for node in job.nodes:
-        there = [user for user in users if user.host == node]
-        own = [user for user in there if (user.job == number if user.job else user.uid == uid)]
-        if not own or len(own) < len(there) or not all(user.killed for user in own):
+        on_node = [user for user in users if user.host == node]
+        own = [user for user in on_node if (user.job == number if user.job else user.uid == uid)]
+        if not own or len(own) < len(on_node) or not all(user.killed for user in own):
             continue
         names = {user.name for user in own}
-        requesters = [one.name for one in memory_requesters(text, cited, job.nodes) if one.host == node]
+        requesters = [requester.name for requester in memory_requesters(text, cited, job.nodes) if requester.host == node]
         foreign = tuple(name for name in requesters if name not in names and not _is_named(name, job))
         return Shortage(node, tuple(own), foreign)
     return None
@@ -100,8 +100,8 @@ def with_outside_shortage(engine: EnginePort, incident: Incident, diagnosis: Dia
     row = next((row for row in answer.get("rows") or () if row["node"] == shortage.node), None)
     peak = peak_mib(engine, job)
     if row is None or peak is None or not held_little(row, shortage, peak):
-        known = diagnosis.advice.removesuffix(NO_HELP).strip()
-        return replace(diagnosis, advice=f"{shortage.sentence} {NOT_KNOWN} {known}".strip())
+        remedy = diagnosis.advice.removesuffix(NO_HELP).strip()
+        return replace(diagnosis, advice=f"{shortage.sentence} {NOT_KNOWN} {remedy}".strip())
     free = f"{row['available_bytes'] / 2**30:,.1f} of {row['total_bytes'] / 2**30:,.1f} GiB are free there now"
     share = f"All of the job held {_amount(round(peak * 1024))} at most"
     sentence = f"{shortage.sentence} {share}: a program outside of it had used the memory of the host up."

@@ -108,11 +108,11 @@ def _job(engine: EnginePort, job_id: str | None) -> Job | None:
         return None
 
 
-def _with_words(diagnosis: Diagnosis, words: str, who: str) -> Diagnosis:
+def _with_words(diagnosis: Diagnosis, words: str, tries: str) -> Diagnosis:
     if gives_orders(words):
         return diagnosis  # a log does not tell anybody what to do
     quote = head_of(redact(words), LONGEST_QUOTE, "…")
-    sentence = f'The program ended itself with the same words at the same place, {who}: "{quote}".'
+    sentence = f'The program ended itself with the same words at the same place, {tries}: "{quote}".'
     advice = f"{sentence} It meets that at each start: what these words name has to be changed first. {NO_HELP}"
     return replace(
         diagnosis,

@@ -267,7 +267,7 @@ class _Script:
         elif name.startswith("python"):
             self._python(command, words)
         elif name == "make" and self.make is not None:
-            self._made(command, words, self.make)
+            self._makefile(command, words, self.make)
         elif name in TRANSFORMS or name == "touch":
             harm = HARM.get(name)
             bad = next((word for word in words[1:] if harm is not None and harm.search(plain_word(word))), "")
@@ -300,7 +300,7 @@ class _Script:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
         return program
 
-    def _made(self, command: TreeCommand, words: Sequence[str], make: MakeRun) -> None:
+    def _makefile(self, command: TreeCommand, words: Sequence[str], make: MakeRun) -> None:
         place = f"line {command.line} of its script: make"
         if any(part.words[:1] in (["cd"], ["pushd"]) for part in all_commands(self.statements)):
             raise _Doubt(f"{place} runs in another folder, which is not followed")

@@ -87,17 +87,17 @@ def _command(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    number, held = 0, ""
+    number, joined = 0, ""
     for number, line in enumerate(text.splitlines()[: MOST_LINES + 1], 1):
         if number > MOST_LINES:
             raise UnreadMakefile("it is too long")
         if line.endswith("\\"):
-            held += line[:-1] + " "
+            joined += line[:-1] + " "
             continue
-        yield number, held + line
-        held = ""
-    if held:
-        yield number, held
+        yield number, joined + line
+        joined = ""
+    if joined:
+        yield number, joined
 
 
 def _parsed(text: str, values: dict[str, str]) -> tuple[list[_Rule], dict[str, tuple[str, ...]]]:
@@ -148,22 +148,22 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
 
 def _reached(rules: Sequence[_Rule], goals: Sequence[str], phony: Sequence[str]) -> list[_Rule]:
     """Return the rules that goals may come to; where a name is not told, all but those of phony targets that nobody names."""
-    wanted, reached, remaining = {*goals}, list[_Rule](), list(rules)
+    goal_names, reached, remaining = {*goals}, list[_Rule](), list(rules)
     while True:
         unknown = any("$" in name for rule in reached for name in rule.needs)
-        added = [rule for rule in remaining if _is_wanted(rule, wanted, phony, unknown=unknown)]
+        added = [rule for rule in remaining if _is_wanted(rule, goal_names, phony, unknown=unknown)]
         if not added:
             return reached
         reached += added
         remaining = [rule for rule in remaining if rule not in added]
-        wanted |= {name for rule in added for name in rule.needs}
+        goal_names |= {name for rule in added for name in rule.needs}
 
 
-def _is_wanted(rule: _Rule, wanted: set[str], phony: Sequence[str], *, unknown: bool) -> bool:
+def _is_wanted(rule: _Rule, goal_names: set[str], phony: Sequence[str], *, unknown: bool) -> bool:
     for target in rule.targets:
-        if target in wanted or "$" in target:
+        if target in goal_names or "$" in target:
             return True
-        if "%" in target and (unknown or any(fnmatchcase(name, target.replace("%", "*")) or "%" in name for name in wanted)):
+        if "%" in target and (unknown or any(fnmatchcase(name, target.replace("%", "*")) or "%" in name for name in goal_names)):
             return True
     return unknown and not {*rule.targets} <= {*phony}
 
