@@ -14,6 +14,7 @@ from assistant.recover.advised_way import SPIKE_MARGIN, advised_way, contested, 
 from assistant.recover.situation import AVOIDED, HELD
 from assistant.tools.report import saved_state
 from tests.no_history import NoHistory
+from tests.scenarios.consistency import contradictions
 from tests.unit.test_saved_state import context, hugging_face
 
 
@@ -58,6 +59,9 @@ def test_no_checkpoint_is_named_that_may_hold_the_damage(tmp_path: Path) -> None
     said = saved_state(world, job)
     assert re.search(r"The newest whole checkpoint is \S+/checkpoint-100 \(step 100\)", said)
     assert re.search(r"not to be loaded: .*checkpoint-140", said)
+    page = "Whatever was saved from step 115 on holds the damage. "
+    assert not list(contradictions(page + said))
+    assert list(contradictions(page + saved_state(*of_incident(tmp_path, diagnosis()))))
     assert "checkpoint-120: is not known to be from before step 115" in said
 
 
