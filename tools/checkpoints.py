@@ -11,6 +11,7 @@ from typing import Any
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike, last_run
 from assistant.records import Checkpoint, Job, MetricPoint, Risk
+from assistant.recover.advised_way import AdvisedWay, advised_way
 from assistant.recover.checkpoints.inventory import (
     Choice,
     Inventory,
@@ -155,7 +156,7 @@ def choose_checkpoint(
         return {**no_choice(Choice(None, ()), words, fresh=True, notes=()), "resumes": "", "state": str(SaveState.NEVER_SAVED)}
     search = search_of(context, job_record)
     way = resume_of(context, job_record, search)
-    saves = search.inventory
+    saves, excluded = search.inventory, advice_of(context).excluded
     if saves is None:
         elsewhere = node_saves(context, job_record, search.programs, pieces=bool(search.pieces))
         harm = _rerun_harm(job_record, search) or _removal_harm(job_record, search)
@@ -170,9 +171,9 @@ def choose_checkpoint(
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
         warning = start_warning(job_record, search) if not fresh else ""
         words += f". {warning}" if warning else ""
-        together = together_words(job_record, None, None) if not fresh else ""
+        together = together_words(job_record, None, None, excluded) if not fresh else ""
         words += f"; {together}" if together else ""
-        line = task_line([job_record]) if not (fresh or warning or harm or way.repeats) else ""
+        line = task_line([job_record], excluded) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(job_record)
@@ -212,7 +213,7 @@ def choose_checkpoint(
     reached = _reached(last_run(points))
     tells_cost = plan.refusal and not untried and not plan.refusal.startswith(REMOVED_FIRST)
     cost = plain_start_words(way, search.programs, saves, choice.checkpoint, reached) if tells_cost else ""
-    together = together_words(job_record, choice.checkpoint, _reached(points)) if plan.refusal else ""
+    together = together_words(job_record, choice.checkpoint, _reached(points), excluded) if plan.refusal else ""
     chosen_words = choice_note(choice, with_path=bool(plan.refusal))
     sentences = (chosen_words, *doubts, stage, plan.refusal or way.sentence, cost, warning, together)
     note = with_trial_note(context, job_record, "; ".join(filter(None, sentences)))
@@ -234,6 +235,11 @@ def choose_checkpoint(
         "decided": "" if is_tried_next else note,
         "present": {save.path.name: save.saved_at.isoformat() for save in saves.checkpoints[-MOST_PRESENT:]},
     }
+
+
+def advice_of(context: Context) -> AdvisedWay:
+    """Return what the diagnosis of the incident of a call has decided; nothing where the call is of none."""
+    return advised_way(context.history.diagnosis(context.incident) if context.incident is not None else None)
 
 
 def checkpoint_before(context: Context, job: Job, inventory: Inventory, step: int, margin: int) -> Choice:

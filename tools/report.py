@@ -11,6 +11,7 @@ from typing import Any
 
 from assistant.errors import NightshiftError, ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint, Diagnosis, Job, Risk
+from assistant.recover.advised_way import without_damaged
 from assistant.recover.checkpoints.aside import lies_at
 from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, counts_steps
@@ -33,6 +34,7 @@ from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import (
     FEWEST_LOST,
     MOST_TORN,
+    advice_of,
     choose_checkpoint,
     problem_words,
     refused_from_log,
@@ -49,6 +51,7 @@ CHECKPOINT_PATH = re.compile(r"(?<=checkpoint of step )\d+ \((/[^\s()]+)\)")
 MOST_PATHS = 8
 NOTHING_REFUSED = frozenset({"out_of_memory_error", "time_limit", "killed", "cancelled", "preempted", "hang"})
 """Reasons whose lines refuse no value: their numbers are sizes, times and ids."""
+NONE_FROM_BEFORE = "No checkpoint of it is known to be from before the damage"
 ONLY_READS = "Its program only reads checkpoints and saves none, so a start writes over none."
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
@@ -258,6 +261,7 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
         job: The attempt.
         search: What it saved and where, where that is known already.
     """
+    advice = advice_of(context)
     try:
         search = search or search_of(context, job)
         if search.inventory is None:
@@ -270,7 +274,7 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
             return " ".join(filter(None, [*sentences, work, rerun, start_warning(job, search)]))
         judged = with_trial_results(context, job, refused_from_log(job, search.inventory))
-        judged = _sampled(judged, job)
+        judged = without_damaged(_sampled(judged, job), advice)
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
@@ -287,6 +291,7 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
     unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
     if newest_healthy is None:
         none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
+        none = NONE_FROM_BEFORE if advice.damaged_from is not None else none
         return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
     kind = (
         "newest checkpoint, which was not judged but for which others of its series speak,"
@@ -303,9 +308,10 @@ def saved_state(context: Context, job: Job, search: CheckpointSearch | None = No
             going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    if writer := _writer(context, job):
+    if (writer := _writer(context, job)) or advice.contests(newest_healthy.path):
         going_on = []  # nothing is moved, and nothing started, in a folder that another job writes to
-    together = together_words(job, newest_healthy, max((point.step for point in log_points(job)), default=None))
+    reached = max((point.step for point in log_points(job)), default=None)
+    together = together_words(job, newest_healthy, reached, advice.excluded) if not advice.contests(newest_healthy.path) else ""
     by_hand = f"{together[:1].upper()}{together[1:]}." if together else ""
     return " ".join(filter(None, [newest, suspect, *going_on, by_hand, *writer]))
 

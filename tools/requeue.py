@@ -29,7 +29,7 @@ from assistant.recover.resume.plan import resume_plan
 from assistant.recover.source.settings import repeat_problem
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
+from assistant.tools.checkpoints import advice_of, choose_checkpoint, known_forms, resume_of, search_of
 from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
 from assistant.tools.restarts import away_from_suspects, dependent_lines, move_dependents, without_nodes
 from assistant.tools.trial_results import with_trial_results
@@ -124,7 +124,8 @@ def _by_hand(context: Context, job: Job, choice: ChosenCheckpoint | None, error:
         return str(error)
     points = log_points(job)
     checkpoint = _listed(context, job, choice.path) if choice is not None else None
-    together = together_words(job, checkpoint, max((point.step for point in points), default=None))
+    excluded = advice_of(context).excluded
+    together = together_words(job, checkpoint, max((point.step for point in points), default=None), excluded)
     if together:
         return f"{together}. Under its own id it cannot come back: {error}"
     newest = f"; its checkpoint is {choice.path}" if choice is not None else ""

@@ -26,11 +26,14 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         loss_divergence,
         memory_requests,
         missing_data,
+        missing_neighbours,
         node_faults,
+        outside_shortage,
         rank_counts,
         remote_hosts,
         removed_causes,
         removed_saves,
+        repeated_words,
         resource_holders,
         storage,
     )
@@ -60,6 +63,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = changed_files.with_changed_files(engine, incident, diagnosis, job)
     diagnosis = remote_hosts.with_unreached_host(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = outside_shortage.with_outside_shortage(engine, incident, diagnosis, job)
     diagnosis = locked_files.with_file_lock(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)
@@ -67,6 +71,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = node_faults.with_lost_path(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_port_holder(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_gpu_holder(engine, incident, diagnosis, job)
+    diagnosis = repeated_words.with_repeated_words(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
         diagnosis = rank_counts.with_uneven_batches(diagnosis, job)
         diagnosis = job_sources.with_time_limit(job_sources.with_rate_setting(diagnosis, job), job)
@@ -74,6 +79,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         diagnosis = job_sources.with_memory_phase(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
         diagnosis = memory_requests.with_memory_request(engine, diagnosis, job)
         diagnosis = broken_record.with_broken_record(missing_data.with_cut_file(diagnosis, job), job)
+        diagnosis = missing_neighbours.with_neighbours(diagnosis, job)
         diagnosis = checkpoint_settings.with_checkpoint_settings(diagnosis, job)
         diagnosis = job_sources.with_remaining_commands(diagnosis, job)
         diagnosis = edited_files.with_edits(diagnosis, job, engine.scheduler, engine.checkpoint_folders, engine.clock.now())

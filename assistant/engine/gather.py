@@ -27,7 +27,6 @@ from assistant.ports import Scheduler
 from assistant.records import (
     Action,
     Category,
-    Checkpoint,
     Diagnosis,
     Event,
     EventKind,
@@ -37,6 +36,7 @@ from assistant.records import (
     PatternKind,
     Whereabouts,
 )
+from assistant.recover.advised_way import NEWEST_BEFORE, SPIKE_MARGIN, damaged_from, newest_before
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.directives import gpu_hours
 from assistant.recover.identity import RESTARTS, restart_of
@@ -58,9 +58,6 @@ KERNEL_LINES = 500
 FIRST_STEPS = 2
 """A loss that is off within so many steps of the checkpoint that was loaded came with it."""
 _STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
-NEWEST_BEFORE = "Its newest checkpoint from before step"
-SPIKE_MARGIN = 5
-"""Steps before a spike that a checkpoint has to be, as in the playbook: one shortly before it may hold its beginning already."""
 MOST_PROBED = 256
 """Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 
@@ -319,15 +316,11 @@ def _with_checkpoint_before(diagnosis: Diagnosis, search: CheckpointSearch, load
     before_it = loaded.first_step is not None and diagnosis.spike_step is not None and diagnosis.spike_step < loaded.first_step
     if step is not None and loaded_step is not None and step <= loaded_step + FIRST_STEPS and not before_it:
         step, margin = loaded_step, 1
-    words = newest_before(checkpoints, step, margin) if step is not None and NEWEST_BEFORE not in diagnosis.advice else ""
-    return replace(diagnosis, advice=f"{diagnosis.advice} {words}") if words else diagnosis
-
-
-def newest_before(checkpoints: Sequence[Checkpoint], step: int, margin: int = SPIKE_MARGIN) -> str:
-    """Return which checkpoint is the newest that is some steps from before one, as a sentence; empty where there is none."""
-    earlier = [checkpoint for checkpoint in checkpoints if checkpoint.step <= step - margin]
-    newest = max(earlier, key=lambda checkpoint: checkpoint.step, default=None)
-    return f"{NEWEST_BEFORE} {step} is {newest.path} (step {newest.step})." if newest is not None else ""
+    if step is None:
+        return diagnosis
+    words = newest_before(checkpoints, step, margin) if NEWEST_BEFORE not in diagnosis.advice else ""
+    places = (*diagnosis.where, damaged_from(step - margin + 1))
+    return replace(diagnosis, advice=f"{diagnosis.advice} {words}".rstrip(), where=places)
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

@@ -23,8 +23,8 @@ from assistant.engine.outcomes.moved_servers import ServerState, server_behind
 from assistant.engine.shared_words import left_words, some_names
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.recover.advised_way import advised_way
 from assistant.recover.directives import task_line
-from assistant.recover.situation import avoided
 from assistant.redact import head_of
 from assistant.watch.outages import (
     SETTLING,
@@ -469,9 +469,8 @@ def _job(engine: EnginePort, job_id: str) -> Job | None:
 def _task_words(engine: EnginePort, handed_over: Sequence[Incident]) -> str:
     """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
     jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
-    causes = [cause for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None]
-    nodes = {node for cause in causes for node in (*cause.faulty_nodes, *avoided(cause))}
-    line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
+    way = advised_way(*(engine.store.diagnosis(entry.id) for entry in handed_over))
+    line = task_line(jobs, way.excluded) if len(jobs) == len(handed_over) else ""
     return f"to start again as they were: {line}; " if line else ""
 
 

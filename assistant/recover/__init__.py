@@ -7,5 +7,6 @@ to submit, within `directives`, with `launch_arguments` put into its script; `ve
 it goes on behind. `job_program` reads what a job runs, over `batch_script`, `shell/` and `source/`, and
 `script_removals` what its script takes away first; `job_reading` is all of that for one job, and `trial/` tries what reading
 leaves open. `joblog`, `runs`, `drivers`, `identity` and `claimed_folders` say which lines, jobs and folders belong together;
-`failure_origins` and `services` follow what a log names into the settings of the job. `collective/` tests nodes.
+`advised_way` is what all that a person reads of an incident keeps to; `failure_origins` and `services`
+follow what a log names into the settings of the job. `collective/` tests nodes.
 """

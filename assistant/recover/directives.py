@@ -304,17 +304,18 @@ COUNTS_SIBLINGS = re.compile(r"SLURM_ARRAY_(?:TASK_(?:COUNT|MIN|MAX|STEP)|JOB_ID
 """In a script that divides its work by the number of tasks, or names folders by the array, a task alone would do other work."""
 
 
-def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None) -> str:
+def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None, exclude: Sequence[str] = ()) -> str:
     """Return how a person starts a heterogeneous job, or one task of an array, again, and what is lost; empty for any other job.
 
     Args:
         job: With its spec.
         checkpoint: Where it is to go on; None where none may be used or is known.
         reached: The last step of its log; None where it shows none.
+        exclude: Nodes to stay away from.
     """
     count = component_count(job.spec.script, job.submit_line) if job.spec is not None else 1
     counts_siblings = job.spec is not None and COUNTS_SIBLINGS.search(job.spec.script) is not None
-    if count < 2 and not counts_siblings and (line := task_line([job])):
+    if count < 2 and not counts_siblings and (line := task_line([job], exclude)):
         array, _, task = job.id.partition("_")
         words = f"task {task} of array {array} alone is started again by `{line}`, and its siblings are not touched by that"
     elif count < 2:
@@ -322,7 +323,8 @@ def together_words(job: Job, checkpoint: Checkpoint | None, reached: int | None)
     else:
         leader, _, _ = job.id.partition("+")
         typed = f"`{job.submit_line}` in {job.work_dir}" if job.submit_line and job.work_dir is not None else f"`{start_line(job)}`"
-        words = f"job {leader} is a heterogeneous job of {count} components, which have to be started together: {typed}"
+        away = f", with --exclude={','.join(sorted(exclude))} for each" if exclude else ""
+        words = f"job {leader} is a heterogeneous job of {count} components, which have to be started together: {typed}{away}"
     if checkpoint is None:
         return words
     cost = f"; {reached - checkpoint.step} steps, {checkpoint.step} to {reached}, are lost" if reached is not None else ""

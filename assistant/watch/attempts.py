@@ -172,7 +172,8 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
     Args:
         jobs: What the scheduler shows now.
         known: The incidents there are.
-        since: Attempts that ended before this are history and stay untouched.
+        since: Attempts that ended before this are history and stay untouched, but for tasks of an array that ended just before it
+            while others of their array have failed since.
         now: Time of the look.
 
     A job that a person cancelled or that completed makes no event; one whose state is unknown makes none either. Tasks of an array
@@ -188,8 +189,9 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
         return known.covers(part, EventKind.JOB_ENDED)
 
     spoken: set[tuple[str, int]] = set()
+    fresh_tasks = _failed_with_siblings(jobs, since)
     for job in jobs:
-        if job.state not in _NOTICED or _is_history(job, since):
+        if job.state not in _NOTICED or (_is_history(job, since) and job.id not in fresh_tasks):
             continue
         attempt_key = (job.id.partition("+")[0], job.attempt)
         if "+" in job.id and attempt_key in spoken:
@@ -214,6 +216,32 @@ def _is_history(job: Job, since: datetime) -> bool:
     return job.ended is not None and job.ended < since.replace(microsecond=0)
 
 
+SIBLINGS_APART = timedelta(seconds=60)
+"""Within so long tasks of one array have failed together."""
+
+
+def _failed_with_siblings(jobs: Sequence[Job], since: datetime) -> frozenset[str]:
+    """Return the tasks of arrays that failed before a watch began, but together with siblings that failed since.
+
+    Of one cause some tasks end a second before the first look and others behind it: whoever starts the array again has to know of
+    all. A task that failed longer before than `SIBLINGS_APART` is history like any other job.
+    """
+    failed: dict[tuple[str, str, str], list[Job]] = {}
+    for job in jobs:
+        array, _, task = job.id.partition("_")
+        if task.isdecimal() and job.state in _NOTICED and job.ended is not None:
+            failed.setdefault((array, job.user, job.name), []).append(job)
+    tasks: set[str] = set()
+    for members in failed.values():
+        anchors = [job.ended for job in members if job.ended is not None and not _is_history(job, since)]
+        tasks |= {
+            job.id
+            for job in members
+            if job.ended is not None and _is_history(job, since) and any(anchor - job.ended <= SIBLINGS_APART for anchor in anchors)
+        }
+    return frozenset(tasks)
+
+
 def failed_before(jobs: Sequence[Job], *, incidents: KnownIncidents, since: datetime) -> list[Remark]:
     """Return a remark on the attempts that failed in the `LOOKED_BACK` before a watch began and have no incident.
 
@@ -224,11 +252,13 @@ def failed_before(jobs: Sequence[Job], *, incidents: KnownIncidents, since: date
         incidents: Those there are.
         since: When the watch began.
     """
+    fresh_tasks = _failed_with_siblings(jobs, since)
     early = [
         job
         for job in jobs
         if job.state in _NOTICED
         and _is_history(job, since)
+        and job.id not in fresh_tasks
         and job.ended is not None
         and job.ended >= since - LOOKED_BACK
         and not incidents.covers(job, EventKind.JOB_ENDED)

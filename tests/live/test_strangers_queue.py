@@ -381,3 +381,32 @@ def test_one_error_of_all_tasks_of_an_array_is_one_incident(engine: Engine, owne
     shared = [one for one in engine.store.incidents(limit=100) if one.job is None]
     assert [("tokenizer" in one.note, "4 jobs" in one.note) for one in shared] == [(True, True)]
     assert not [call for call in engine.store.calls() if call.tool == "resubmit_job"]
+
+
+def test_tasks_that_failed_just_before_a_watch_began_are_started_with_their_siblings(
+    devcluster: DevCluster, owner: Owner, tmp_path: Path
+) -> None:
+    owner.script("folds.sh", "#SBATCH --array=1-4", "[ $SLURM_ARRAY_TASK_ID -gt 2 ] && sleep 6",
+                 "srun python3 -c \"config = {}; config['tokenizer']\"")  # fmt: skip
+    array, clock = owner.sbatch("folds.sh"), SystemClock()
+    until(lambda: "1,2" in ",".join(failed_tasks(devcluster, array)), 30)
+    time.sleep(1.5)
+    settings = devcluster.settings(tmp_path, watch=WatchSettings(poll_s=1, shared_settle_s=2.0))
+    policy = replace(load_policy(), mode=Mode.ACT, kill_switch=(tmp_path / "stop",))
+    made = build(settings, clock=clock, policy=policy, since=clock.now())
+    try:
+        for task in range(1, 5):
+            watched(made, f"{array}_{task}", over)
+        shared = [entry for entry in made.store.incidents(limit=100) if entry.job is None]
+        assert len(shared) == 1
+        assert "4 jobs" in shared[0].note
+        assert "--array=1,2,3,4" in shared[0].note
+        assert not [call for call in made.store.calls() if call.tool == "resubmit_job"]
+    finally:
+        made.store.close()
+        devcluster.settle()
+
+
+def failed_tasks(cluster: DevCluster, array: str) -> list[str]:
+    rows = cluster.run("sacct", "-X", "-n", "-P", "-j", array, "-o", "JobID,State").splitlines()
+    return sorted(row.split("|")[0].partition("_")[2] for row in rows if row.endswith("|FAILED"))

@@ -227,7 +227,7 @@ def of_trial(world: World, *answers: dict[str, str], fails: bool = False) -> Wor
     """Return the same world, in whose incident trial starts were made with these answers."""
     calls = [SimpleNamespace(id=number, tool="trial_start", arguments={"job": world.job}) for number, _ in enumerate(answers)]
     outcomes = [SimpleNamespace(ok=not fails, value=answer) for answer in answers]
-    history: Any = SimpleNamespace(calls=lambda incident: calls, outcome=lambda number: outcomes[number])
+    history: Any = SimpleNamespace(calls=lambda incident: calls, outcome=lambda number: outcomes[number], diagnosis=lambda _: None)
     world.context = replace(world.context, incident=1, history=history)
     return world
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +26,7 @@ from assistant.watch.watcher import FOR_SURE, NodeTrack
 from assistant.watch.witness import heartbeat_path, last_beat
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
+SIBLINGS = tomllib.loads((Path(__file__).parents[1] / "cases" / "failed_siblings.toml").read_text())["case"]
 LIMITS = HangLimits(silent_s=1800, factor=5)
 SPIKE = SpikeLimits(persist_steps=20)
 
@@ -265,6 +268,21 @@ def test_many_that_failed_before_the_watch_began_are_one_remark() -> None:
     (remark,) = failed_before([job(f"9_{n}") for n in range(40)], incidents=KnownIncidents({}), since=after(150))
     assert "these 40 jobs failed" in remark.text
     assert "and 32 more" in remark.text
+
+
+@pytest.mark.parametrize("case", SIBLINGS, ids=[case["name"] for case in SIBLINGS])
+def test_tasks_that_failed_with_their_siblings_are_no_history(case: dict[str, Any]) -> None:
+    jobs = [job(name, JobState(state), ended=after(second) if second else None) for name, state, second in case["tasks"]]
+    opened = [event.job for event in ended_badly(jobs, known=KnownIncidents({}), since=after(200.9), now=after(240))]
+    assert opened == case["opened"]
+    told = [remark.text for remark in failed_before(jobs, incidents=KnownIncidents({}), since=after(200.9))]
+    assert len(told) == bool(case["told"])
+    assert [name for name, _, _ in case["tasks"] if any(f" {name} (" in text for text in told)] == case["told"]
+
+
+def test_a_task_of_another_user_is_no_sibling() -> None:
+    jobs = [job("1_1", ended=after(199), user="bob"), job("1_2", ended=after(201))]
+    assert [event.job for event in ended_badly(jobs, known=KnownIncidents({}), since=after(200), now=after(240))] == ["1_2"]
 
 
 def test_tasks_of_an_array_are_jobs_and_parts_of_a_heterogeneous_job_are_one() -> None:

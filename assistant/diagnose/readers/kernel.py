@@ -320,6 +320,7 @@ _KILL = re.compile(
     r"(?<!cgroup )Out of memory(?: \(.{0,240}?\))?: Kill(?:ed)? process (?P<pid>\d{1,10}) \((?P<name>[^)]{1,64})\)"
     r"(?P<rest>.{0,400})"
 )
+_REQUESTER = re.compile(r"(?:^|[\s\]:])(?P<name>[^\s:\[\]]{1,16}) invoked oom-killer:")
 _RESIDENT = re.compile(r"(?:anon|file|shmem)-rss:(\d{1,15})kB")
 _ACCOUNT = re.compile(r"\bUID:(\d{1,10})\b")
 _GROUP = re.compile(r"oom-kill:constraint=CONSTRAINT_NONE\b.{0,600}?,pid=(?P<pid>\d{1,10})")
@@ -362,15 +363,9 @@ def memory_users(text: str, cited: Sequence[str], hosts: Iterable[str] = ()) -> 
         cited: The lines that the diagnosis cites.
         hosts: Names of nodes.
     """
-    numbered = [_Line(number, line) for number, line in enumerate(text.splitlines(), 1)]
-    lines = read_kernel(numbered, tuple(hosts))
-    begins = tuple(words[:COMPARED_CHARACTERS] for line in cited if (words := line.strip()))
-    marks = [line for line in lines if begins and line.text.strip().startswith(begins)]
     users: dict[tuple[str | None, int], MemoryUser] = {}
     jobs: dict[tuple[str | None, int], str] = {}
-    for line in lines:
-        if not any(line.host == mark.host and _near(line, mark) for mark in marks):
-            continue
+    for line in _near_cited(text, cited, hosts):
         if match := _GROUP.search(line.text):
             job = _JOB.search(line.text)
             jobs[line.host, int(match["pid"])] = job[1] if job is not None else ""
@@ -387,6 +382,32 @@ def memory_users(text: str, cited: Sequence[str], hosts: Iterable[str] = ()) -> 
             row = MemoryUser(line.host, place[1], match["name"], int(match["uid"]), int(match["pages"]) * PAGE_KIB, killed=False)
             users.setdefault(place, row)
     return [replace(user, job=jobs.get(place, "")) for place, user in users.items()]
+
+
+def _near_cited(text: str, cited: Sequence[str], hosts: Iterable[str]) -> list[KernelLine]:
+    """Return the lines of kernel logs within `KILLS_APART` of lines that a diagnosis cites, on the same host."""
+    numbered = [_Line(number, line) for number, line in enumerate(text.splitlines(), 1)]
+    lines = read_kernel(numbered, tuple(hosts))
+    begins = tuple(words[:COMPARED_CHARACTERS] for line in cited if (words := line.strip()))
+    marks = [line for line in lines if begins and line.text.strip().startswith(begins)]
+    return [line for line in lines if any(line.host == mark.host and _near(line, mark) for mark in marks)]
+
+
+class MemoryRequester(NamedTuple):
+    """The program whose request for memory made the kernel end a process: it is at work there, and may hold little itself."""
+
+    host: str | None
+    name: str
+    """At most 15 characters, as the kernel keeps them."""
+
+
+def memory_requesters(text: str, cited: Sequence[str], hosts: Iterable[str] = ()) -> list[MemoryRequester]:
+    """Return the programs whose requests made the kernel end processes about cited lines, each once.
+
+    Args: As of `memory_users`.
+    """
+    matches = [(line.host, match) for line in _near_cited(text, cited, hosts) if (match := _REQUESTER.search(line.text))]
+    return list(dict.fromkeys(MemoryRequester(host, match["name"]) for host, match in matches))
 
 
 def memory_hogs(users: Sequence[MemoryUser], uid: int, job: str) -> tuple[MemoryUser, tuple[MemoryUser, ...]] | None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from assistant.engine.gather import newest_before
 from assistant.errors import NightshiftError
 from assistant.logs.spikes import MIN_POINTS, RISEN, Spike, find_spike, is_no_number
 from assistant.records import Action, Category, Diagnosis, Incident, IncidentState, Job, MetricPoint
+from assistant.recover.advised_way import SPIKE_MARGIN, damaged_from, newest_before
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.directives import SPIKE_SLACK
 from assistant.recover.identity import restart_of
@@ -145,7 +145,8 @@ def with_earlier_links(engine: EnginePort, incident: Incident, diagnosis: Diagno
         return diagnosis
     if damage is not None:
         changed = _of_damage(diagnosis, job, damage, [entry.id for entry in reversed(jobs)], first_step)
-        return replace(changed, advice=f"{changed.advice} {newest}".strip())
+        places = (*changed.where, damaged_from(damage.spike.step - SPIKE_MARGIN + 1))
+        return replace(changed, advice=f"{changed.advice} {newest}".strip(), where=places)
     return _with_story(engine, incident, diagnosis, job, jobs)
 
 

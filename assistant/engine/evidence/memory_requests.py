@@ -130,11 +130,12 @@ def with_memory_request(engine: EnginePort, diagnosis: Diagnosis, job: Job | Non
         return diagnosis
     if is_of_host_alone(texts):
         return diagnosis
-    words = request_words(job, texts, _peak_mib(engine, job))
+    words = request_words(job, texts, peak_mib(engine, job))
     return replace(diagnosis, advice=f"{words} {diagnosis.advice}") if words else diagnosis
 
 
-def _peak_mib(engine: EnginePort, job: Job) -> float | None:
+def peak_mib(engine: EnginePort, job: Job) -> float | None:
+    """Return the most MiB that one step of a job held, as far as it was sampled; None where that is not kept."""
     if not isinstance(engine.scheduler, MeasuresMemory):
         return None
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from assistant.engine.evidence.changed_files import MOST_OF_QUOTE, end_of_log
 from assistant.errors import NightshiftError
 from assistant.records import Action, Diagnosis, Job
+from assistant.recover.advised_way import contested
 from assistant.recover.batch_script import absolute
 from assistant.redact import head_of
 from assistant.watch.outages import MOST_CHARACTERS, NOT_THERE, PATH
@@ -163,4 +164,5 @@ def _two_writers(
         action=Action.FIX_AND_RESUBMIT,
         summary=f"{diagnosis.summary} {sentence} {shared}",
         advice=f"{shared} {sentence}{begin_words} {remedy}{runs}",
+        where=(*diagnosis.where, contested(path.parent)),
     )

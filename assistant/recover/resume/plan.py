@@ -300,7 +300,7 @@ def _may_be_taken(way: ResumeWay, inventory: Inventory, foreign: Checkpoint, che
 
 def _of_another(way: ResumeWay, inventory: Inventory, foreign: Checkpoint, checkpoint: Checkpoint) -> ResumePlan:
     why = f" (it {inventory.strange[foreign.path]})" if foreign.path in inventory.strange else ""
-    settle = f"move {foreign.path.name} to another folder, or {SETTLE}"
+    settle = f"give one of the two runs a folder of its own, or {SETTLE}"
     return ResumePlan(
         f"{way.sentence}, {foreign.path.name} there is another run's{why}, and {checkpoint.path.name} was chosen; {settle}"
     )
