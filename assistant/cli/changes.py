@@ -1,4 +1,4 @@
-"""Commands that allow and stop changes, and their record: `approvals`, `approve`, `deny`, `undo`, `stop`, `breaker`.
+"""Commands that allow and stop changes, and their record: `approvals`, `approve`, `deny`, `resume`, `undo`, `stop`, `breaker`.
 
 Also how other commands make a changing call: preview, policy, approval, outcome, exit code.
 """
@@ -6,6 +6,7 @@ Also how other commands make a changing call: preview, policy, approval, outcome
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ from assistant.cli.output import (
 )
 from assistant.display import unambiguous
 from assistant.errors import ChangesStopped, Denied, Parked, UsageError
-from assistant.records import Outcome, Verdict
+from assistant.records import EventKind, Outcome, Verdict
 from assistant.store.calls import SHORT_DIGEST
 from assistant.tooling import find_tool
 
@@ -88,7 +89,7 @@ def settle_call(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -
     return Exit.DONE if outcome.ok else Exit.ERROR
 
 
-approvals_app = app(help="List what waits for an approval.")
+approvals_app = app(help="List what waits for an approval, and what was allowed but not made yet.")
 approve_app = app(help="Allow a call that waits.")
 deny_app = app(help="Refuse a call that waits.")
 
@@ -116,7 +117,7 @@ def approvals(
     everything: Annotated[bool, typer.Option("--all", help="Also those that were answered or have expired.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what waits for an approval, and what a person allowed that was not made yet."""
+    """List what waits for an approval, and what was allowed but not made yet."""
     store, at = invocation_of(context).store, now()
     unmade = {call.id for call in (*store.allowed(), *store.allowed_steps())}
     listed = [
@@ -235,6 +236,39 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
     print_end(invocation, end, as_json)
     raise typer.Exit(exit_of(invocation, [end]))
+
+
+resume_app = app(help="Go on with every unfinished incident.")
+
+
+@resume_app.command(epilog=examples("nightshift resume", "nightshift --quiet resume --json    # from cron"))
+def resume(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Make one pass and leave, as from cron.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with every unfinished incident.
+
+    After a crash, Ctrl-C or an approval nothing is done twice: each incident goes on behind its last step that is known to have
+    been taken. So does a change that a person allowed and that was not made yet.
+    """
+    from assistant.cli.watch import drive, exit_of, print_end
+
+    invocation = invocation_of(context)
+    engine = invocation.engine(yes=yes, narrated=True)
+    ends = []
+    for unfinished in reversed(engine.store.incidents(open_only=True, limit=10_000)):
+        # what a person began goes on as theirs; what the watch began stays under the mode that holds for the watch
+        by = f"cli:{user()}" if unfinished.kind is EventKind.REQUESTED or yes else None
+        ends.append(drive(engine, unfinished, by=by, once=once))
+        print_end(invocation, ends[-1], as_json)
+    # what a person allowed that belongs to no playbook and met a kill switch, or that no watch was there to make
+    allowed = [settle_call(partial(engine.gate.go_on, call.id), engine, as_json=as_json) for call in engine.store.allowed()]
+    if not ends and not allowed:
+        invocation.say("nothing is unfinished")
+    code = exit_of(invocation, ends)
+    raise typer.Exit(code if code is not Exit.DONE else max(allowed, default=code))
 
 
 undo_app = app(help="Take back a change that Nightshift made.")

@@ -1,4 +1,4 @@
-"""Work incidents: now, in this shell (`recover`, `resume`), or by the watch (`watch`, `status`, and `notify`, a trial message).
+"""Work incidents: now, in this shell (`recover`), or by the watch (`watch`, `status`, and `notify`, a trial message).
 
 The watch is the daemon, or one pass from cron. `status` says whether a watch leads and sees everything, and what waits; its
 output and exit code are a Nagios plugin's.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.changes import settle_call
 from assistant.cli.context import (
     DryRun,
     Invocation,
@@ -30,7 +28,7 @@ from assistant.cli.context import (
 from assistant.cli.output import Exit, Nagios, age, local, now, print_json, print_line, print_pairs, print_record, user
 from assistant.display import unambiguous
 from assistant.errors import NightshiftError, Unavailable, UsageError
-from assistant.records import CallStatus, EventKind, IncidentState
+from assistant.records import CallStatus, IncidentState
 
 if TYPE_CHECKING:
     from assistant.daemon.status import Status
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
 
 recover_app = app(help="Bring a failed job back by its playbook.")
-resume_app = app(help="Go on with every unfinished incident.")
 
 LOOK_S = 2.0
 """Seconds between two looks at a restarted job."""
@@ -89,34 +86,6 @@ def recover(
     end = drive(engine, _incident_of(engine, job, incident, after_recovery=after_recovery), by=f"cli:{user()}")
     print_end(invocation, end, as_json)
     raise typer.Exit(exit_of(invocation, [end]))
-
-
-@resume_app.command(epilog=examples("nightshift resume", "nightshift --quiet resume --json    # from cron"))
-def resume(
-    context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Make one pass and leave, as from cron.")] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Go on with every unfinished incident.
-
-    After a crash, Ctrl-C or an approval nothing is done twice: each incident goes on behind its last step that is known to have
-    been taken. So does a change that a person allowed and that was not made yet.
-    """
-    invocation = invocation_of(context)
-    engine = invocation.engine(yes=yes, narrated=True)
-    ends = []
-    for unfinished in reversed(engine.store.incidents(open_only=True, limit=10_000)):
-        # what a person began goes on as theirs; what the watch began stays under the mode that holds for the watch
-        by = f"cli:{user()}" if unfinished.kind is EventKind.REQUESTED or yes else None
-        ends.append(drive(engine, unfinished, by=by, once=once))
-        print_end(invocation, ends[-1], as_json)
-    # what a person allowed that belongs to no playbook and met a kill switch, or that no watch was there to make
-    allowed = [settle_call(partial(engine.gate.go_on, call.id), engine, as_json=as_json) for call in engine.store.allowed()]
-    if not ends and not allowed:
-        invocation.say("nothing is unfinished")
-    code = exit_of(invocation, ends)
-    raise typer.Exit(code if code is not Exit.DONE else max(allowed, default=code))
 
 
 def drive(engine: Engine, incident: Incident, *, by: str | None, once: bool = False) -> Incident:

@@ -162,7 +162,7 @@ def test_what_others_write_between_two_commands_of_a_call_stops_the_second(tmp_p
 
     def render(context: Context, node: str, reason: str) -> RenderedChange:
         lines = [context.scheduler.command_lines("cordon", node, reason) for node in ("n1", "n3")]
-        return RenderedChange([*lines[0], *lines[1]])
+        return RenderedChange((*lines[0], *lines[1]))
 
     tool = replace(find("cordon_node"), run=cordon_two, show=render)
 
