@@ -162,8 +162,8 @@ def accept_audit(
     store = invocation_of(context).store
     if not why.strip():
         raise UsageError("--why is empty; wanted what you found in the store and on the cluster: it is kept in the audit")
-    shown = store.findings()
-    if not shown.broken:
+    findings = store.findings()
+    if not findings.broken:
         broken = []
     elif yes:
         broken = store.accept(why=why, by=f"cli:{user()}")
@@ -174,7 +174,7 @@ def accept_audit(
             "nothing was accepted: with --json there is no question; look at `nightshift audit verify`, then add --yes"
         )
     else:
-        broken = _ask_and_accept(store, shown, why)
+        broken = _ask_and_accept(store, findings, why)
     if as_json:
         print_json({"accepted": len(broken), "findings": [{"row": finding.id, "why": finding.why} for finding in broken]})
     else:
@@ -182,16 +182,16 @@ def accept_audit(
         print_line(words, colour="green" if broken else "")
 
 
-def _ask_and_accept(store: Store, shown: Findings, why: str) -> list[BrokenRow]:
+def _ask_and_accept(store: Store, findings: Findings, why: str) -> list[BrokenRow]:
     """Show what is not as Nightshift wrote it until what was shown is what a person accepts; return that."""
-    while shown.broken:
-        _print_findings(shown.broken)
-        typer.confirm(f"Let the store count as it stands, with these {len(shown.broken)} findings?", abort=True)
+    while findings.broken:
+        _print_findings(findings.broken)
+        typer.confirm(f"Let the store count as it stands, with these {len(findings.broken)} findings?", abort=True)
         try:
-            return store.accept(why=why, by=f"cli:{user()}", shown=shown)
+            return store.accept(why=why, by=f"cli:{user()}", shown_findings=findings)
         except StoreChanged:
             print_line("The store was written while you looked, and nothing was accepted. Look again:", colour="yellow")
-            shown = store.findings()
+            findings = store.findings()
     return []
 
 

@@ -110,7 +110,7 @@ class AuditRows(Database):
     """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
-    _tidied = False
+    _tidied_folder = False
 
     def record(
         self,
@@ -149,8 +149,8 @@ class AuditRows(Database):
         # row 0 seals what a new store is made with, before anything has happened
         previous, number = (last["hash"], last["id"] + 1) if last else (FIRST, int(row["what"] != SEAL))
         key = self._key(number)
-        self._local.key_begun = key.begun
-        if key.begun and key.since == number and number > 1 and row["what"] != "audit.key":
+        self._local.key_provisional = key.provisional
+        if key.provisional and key.since == number and number > 1 and row["what"] != "audit.key":
             why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
             self._append(connection, self._entry("audit.key", why=why), "")
             return self._append(connection, row, seals)
@@ -159,7 +159,7 @@ class AuditRows(Database):
         digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
         values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
         # a store that was cut off below the key's floor stays without a mac there until a person accepts it
-        vouched = number > key.since or key.begun or row["what"] == ACCEPTED
+        vouched = number > key.since or key.provisional or row["what"] == ACCEPTED
         values["mac"] = chain_mac(key.secret, number, digest) if vouched else ""
         connection.execute(
             f"INSERT INTO audit ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values())
@@ -205,11 +205,11 @@ class AuditRows(Database):
                 raise
             self._local.sealed_as = (connection, texts)
         clear_touched(connection)
-        self._local.mark_due, self._local.key_begun = "", False
+        self._local.mark_due, self._local.key_provisional = "", False
 
     def _after_begin(self, connection: sqlite3.Connection) -> None:
-        seen = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
-        if getattr(self._local, "schema_seen", None) == seen:
+        file_version = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
+        if getattr(self._local, "schema_version", None) == file_version:
             return  # since then nobody else has written
         reload_schema(connection)
         migrating = getattr(self._local, "migrating", False)
@@ -226,7 +226,7 @@ class AuditRows(Database):
             connection.execute("BEGIN IMMEDIATE")
             self._after_begin(connection)
         elif not migrating:
-            self._local.schema_seen = seen
+            self._local.schema_version = file_version
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         seals = touched_seals(connection, self._tables())
@@ -235,10 +235,10 @@ class AuditRows(Database):
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         due = getattr(self._local, "mark_due", "")  # gone where the store was closed meanwhile
-        if getattr(self._local, "key_begun", False):
+        if getattr(self._local, "key_provisional", False):
             self._confirm_key(connection)
-        if due and not self._tidied:
-            self._tidied = True
+        if due and not self._tidied_folder:
+            self._tidied_folder = True
             tidy_unfinished(self.path)
         # a mark that does not hold tells of an older copy, and stays until a person accepts it
         if not due or (due != ACCEPTED and broken_mark(connection, self.path) is not None):
@@ -257,8 +257,8 @@ class AuditRows(Database):
         try:
             connection.execute("BEGIN IMMEDIATE")
             key = read_key(key_path(self.path))
-            if key is not None and broken_floor(connection, key._replace(begun=False)) is None:
-                write_key(key_path(self.path), key._replace(begun=False))
+            if key is not None and broken_floor(connection, key._replace(provisional=False)) is None:
+                write_key(key_path(self.path), key._replace(provisional=False))
         except (sqlite3.OperationalError, StoreError) as error:
             logger.warning("store=%s its new key is confirmed by the next write: %s", self.path, error)
         finally:
@@ -377,8 +377,8 @@ class AuditRows(Database):
 
     def _foreign_or_broken_index(self, connection: sqlite3.Connection) -> str:
         """Return what of schema and indexes lets queries answer wrongly; looked at again once another connection has written."""
-        seen = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
-        if getattr(self._local, "whole_seen", None) == seen:
+        file_version = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
+        if getattr(self._local, "whole_version", None) == file_version:
             return ""
         reload_schema(connection)
         try:
@@ -388,7 +388,7 @@ class AuditRows(Database):
         except sqlite3.DatabaseError as error:
             problem = f"the store cannot be read as it was written: {error}"
         if not problem:
-            self._local.whole_seen = seen
+            self._local.whole_version = file_version
         return problem
 
     def written_since_check(self) -> bool:
@@ -408,7 +408,7 @@ class AuditRows(Database):
         digest = hashlib.sha256(json.dumps([state_digest(connection), *(row.why for row in broken)]).encode())
         return Findings(broken, digest.hexdigest())
 
-    def accept(self, *, why: str, by: str, shown: Findings | None = None) -> list[BrokenRow]:
+    def accept(self, *, why: str, by: str, shown_findings: Findings | None = None) -> list[BrokenRow]:
         """Let the store count as it stands: seal all of its rows anew, move its mark, and return what was broken until now.
 
         What was allowed and has not run must be asked for again.
@@ -416,7 +416,7 @@ class AuditRows(Database):
         Args:
             why: What a person found when looking at the store and the cluster.
             by: Who accepts it.
-            shown: What that person was shown; None for whoever accepts all that there is.
+            shown_findings: What that person was shown; None for whoever accepts all that there is.
 
         Raises:
             StoreChanged: The store is not the one that was shown any more; nothing was sealed.
@@ -427,7 +427,7 @@ class AuditRows(Database):
             raise StoreError(f"{mark}: wanted the mark of the store, found a folder; move it away and accept again")
         with self.transaction() as connection:
             findings = self._findings(connection, broken_mark(connection, self.path))
-            if shown is not None and findings.digest != shown.digest:
+            if shown_findings is not None and findings.digest != shown_findings.digest:
                 raise StoreChanged(f"{self.path}: was written after its findings were shown; nothing was accepted. Look again")
             # rows that were cut off are missed no longer: the entry tells of them
             connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(id) FROM audit) WHERE name = 'audit'")
@@ -436,8 +436,8 @@ class AuditRows(Database):
             if key is not None and key.since > number:
                 write_key(key_path(self.path), key._replace(since=number))
             touch_all(connection, self._tables().values())
-            kept = [row.why for row in findings.broken[:MOST_ACCEPTED]]
-            self.record(ACCEPTED, by=by, why=why, detail={"broken": kept, "findings": len(findings.broken)})
+            first_findings = [row.why for row in findings.broken[:MOST_ACCEPTED]]
+            self.record(ACCEPTED, by=by, why=why, detail={"broken": first_findings, "findings": len(findings.broken)})
         return findings.broken
 
     def outcome_broken(self, call: int) -> str | None:

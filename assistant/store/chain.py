@@ -270,8 +270,10 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
     decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
     sealed_rows = [("calls", call), *(("decisions", row[0]) for row in decisions)]
     sealed_rows += [("approvals", approval)] if approval is not None else []
-    about = None if approval is None else connection.execute("SELECT call FROM approvals WHERE id = ?", [approval]).fetchone()
-    if about is not None and about[0] != call:
+    approved_call = (
+        None if approval is None else connection.execute("SELECT call FROM approvals WHERE id = ?", [approval]).fetchone()
+    )
+    if approved_call is not None and approved_call[0] != call:
         return f"approval {approval} is about another call"
     for name, number in sealed_rows:
         row_key = f"[{number}]"

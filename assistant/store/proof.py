@@ -39,6 +39,9 @@ def proven_call(store: Store, call: int) -> ProvenCall:
     with store.snapshot():
         approval, outcome = store.approval_of(call), store.outcome(call)
         # a call that has ended runs no more: its outcome counts by itself, also one from before a person accepted the store
-        ended = outcome is not None
-        problem = store.outcome_broken(call) if ended else store.call_broken(call, approval.id if approval is not None else None)
+        problem = (
+            store.outcome_broken(call)
+            if outcome is not None
+            else store.call_broken(call, approval.id if approval is not None else None)
+        )
         return ProvenCall(store.call(call), approval, store.decisions(call), outcome, problem)

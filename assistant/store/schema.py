@@ -94,20 +94,20 @@ def foreign_part(connection: sqlite3.Connection, *, migrating: bool = False) -> 
         connection: In a transaction, so that what was looked at is what is written to.
         migrating: Whether this process is about to make the missing steps; the schema must then be that of the steps made so far.
     """
-    had, steps = migrations.applied(connection), [step.__name__ for step in migrations.STEPS]
-    if had != steps[: len(had)]:
-        odd = next((name for name in had if name not in steps), "")
-        if odd:
-            return f"the list of migrations has step {odd}, which a newer Nightshift makes (then use that version)"
-        missing = next(name for name, other in zip(steps, had, strict=False) if name != other)
+    applied_steps, steps = migrations.applied(connection), [step.__name__ for step in migrations.STEPS]
+    if applied_steps != steps[: len(applied_steps)]:
+        newer_step = next((name for name in applied_steps if name not in steps), "")
+        if newer_step:
+            return f"the list of migrations has step {newer_step}, which a newer Nightshift makes (then use that version)"
+        missing = next(name for name, name_there in zip(steps, applied_steps, strict=False) if name != name_there)
         return f"step {missing} of the list of migrations is missing or stands elsewhere"
-    if len(had) < len(steps) and not migrating:
-        return f"step {steps[len(had)]} of the list of migrations was removed past Nightshift"
-    expected, actual = Counter(_texts_after(len(had))), Counter(schema_texts(connection))
+    if len(applied_steps) < len(steps) and not migrating:
+        return f"step {steps[len(applied_steps)]} of the list of migrations was removed past Nightshift"
+    expected, actual = Counter(_texts_after(len(applied_steps))), Counter(schema_texts(connection))
     for part in sorted(actual - expected, key=repr):
         if part not in _STATISTICS and not _of_list(part):
-            known = any(part[:2] == other[:2] for other in expected)
-            return f"{part[0]} {part[1]} was {'changed' if known else 'added'} past Nightshift"
+            is_ours = any(part[:2] == expected_part[:2] for expected_part in expected)
+            return f"{part[0]} {part[1]} was {'changed' if is_ours else 'added'} past Nightshift"
     # without a guard of the audit Nightshift writes the same rows
     for part in sorted((part for part in expected - actual if part[0] != "trigger"), key=repr):
         return f"{part[0]} {part[1]} was removed past Nightshift"

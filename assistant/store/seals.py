@@ -68,7 +68,7 @@ class StoreKey(NamedTuple):
 
     secret: bytes
     since: int
-    begun: bool = False
+    provisional: bool = False
     """Made by a transaction that may not have ended well: only then may the audit end before `since`."""
 
 
@@ -85,7 +85,7 @@ def read_key(path: Path) -> StoreKey | None:
     """
     try:
         content = json.loads(_small_text(path))
-        return StoreKey(bytes.fromhex(content["key"]), int(content["since"]), bool(content.get("begun", False)))
+        return StoreKey(bytes.fromhex(content["key"]), int(content["since"]), bool(content.get("provisional", False)))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -114,7 +114,7 @@ def make_key(path: Path, since: int) -> StoreKey:
     Raises:
         StoreError: It cannot be written.
     """
-    key = StoreKey(os.urandom(32), since, begun=True)
+    key = StoreKey(os.urandom(32), since, provisional=True)
     write_key(path, key)
     return key
 
@@ -125,8 +125,8 @@ def write_key(path: Path, key: StoreKey) -> None:
     Raises:
         StoreError: It cannot be written.
     """
-    begun = {"begun": True} if key.begun else {}
-    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since, **begun}), "the store's key", durable=True)
+    provisional = {"provisional": True} if key.provisional else {}
+    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since, **provisional}), "the store's key", durable=True)
 
 
 def broken_floor(connection: sqlite3.Connection, key: StoreKey | None) -> str | None:
@@ -134,7 +134,7 @@ def broken_floor(connection: sqlite3.Connection, key: StoreKey | None) -> str | 
 
     That row holds the hash of the one before: where it is gone, nothing vouches for the rows before it.
     """
-    if key is None or key.begun or connection.execute("SELECT 1 FROM audit WHERE id = ?", [key.since]).fetchone() is not None:
+    if key is None or key.provisional or connection.execute("SELECT 1 FROM audit WHERE id = ?", [key.since]).fetchone() is not None:
         return None
     return (
         f"row {key.since} of the audit is missing, from which the store's key vouches: rows were cut off, or the file is an"
@@ -150,8 +150,7 @@ def _small_text(path: Path) -> str:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("no regular file")
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
@@ -191,7 +190,7 @@ def read_mark(store: Path) -> tuple[int, str] | None:
             return None  # after a loss of power
         mark = _MARK.fullmatch(text)
         if mark is None or int(mark[1]) >= 2**63:
-            raise ValueError(f"{text[:40]!r}")
+            raise ValueError("not ROW:HASH")
         return int(mark[1]), mark[2]
     except FileNotFoundError:
         return None
@@ -229,10 +228,10 @@ def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
 def tidy_unfinished(store: Path) -> None:
     """Remove what a process that was killed left of writing the key or the mark, once it is a minute old."""
     for name in (key_path(store).name, mark_path(store).name):
-        for left in store.parent.glob(f"{escape(name)}.*.new"):
+        for leftover in store.parent.glob(f"{escape(name)}.*.new"):
             with suppress(OSError):
-                if _UNFINISHED.fullmatch(left.name.removeprefix(name)) and time.time() - left.lstat().st_mtime > 60:
-                    left.unlink()
+                if _UNFINISHED.fullmatch(leftover.name.removeprefix(name)) and time.time() - leftover.lstat().st_mtime > 60:
+                    leftover.unlink()
 
 
 def write_mark(store: Path, row: int, hash_text: str, *, durable: bool) -> None:

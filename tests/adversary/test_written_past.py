@@ -298,12 +298,12 @@ def test_what_is_written_after_the_findings_were_shown_is_not_sealed(tmp_path: P
     written(world.store.path, "DELETE FROM properties WHERE name = 'breaker'")
     head = world.store.head()
     with pytest.raises(StoreChanged, match="nothing was accepted"):
-        world.store.accept(why="looked", by="cli:bob", shown=shown)
+        world.store.accept(why="looked", by="cli:bob", shown_findings=shown)
     assert world.store.head() == head
     assert world.store.changes_broken() is not None
     again = world.store.findings()
     assert [row.audit for row in again.broken] == [audit_broken] + ([] if audit_broken else [False])
-    assert world.store.accept(why="looked", by="cli:bob", shown=again) == again.broken
+    assert world.store.accept(why="looked", by="cli:bob", shown_findings=again) == again.broken
     assert world.store.audit()[-1].detail["broken"] == [row.why for row in again.broken]
     assert world.store.changes_broken() is None
     world.store.close()
@@ -321,7 +321,7 @@ def test_heartbeats_of_a_watch_ask_nobody_again(tmp_path: Path) -> None:
     with Store(world.store.path, world.clock) as watch:
         watch.rows("UPDATE counts SET value = value + 1")
         watch.lead("watch@login1:1.1", 90)
-    assert world.store.accept(why="looked", by="cli:bob", shown=shown) == shown.broken
+    assert world.store.accept(why="looked", by="cli:bob", shown_findings=shown) == shown.broken
     world.store.close()
 
 
@@ -356,7 +356,7 @@ def test_an_audit_that_ends_before_the_row_of_its_key_is_not_believed(tmp_path: 
     world.store.close()
     key = read_key(key_path(path))
     assert key is not None
-    assert not key.begun
+    assert not key.provisional
     mark_path(path).unlink()
     cut(path, key.since - deeper)
     world = world_on(path)
@@ -389,13 +389,13 @@ def test_a_key_whose_first_transaction_did_not_end_well_stops_nothing(tmp_path: 
             raise ZeroDivisionError
     key = read_key(key_path(path))
     assert key is not None
-    assert key.begun
+    assert key.provisional
     assert world.store.changes_broken() is None
     assert change(world, "n2")
     assert world.store.broken_rows() == []
     confirmed = read_key(key_path(path))
     assert confirmed is not None
-    assert not confirmed.begun
+    assert not confirmed.provisional
     world.store.close()
 
 
