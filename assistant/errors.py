@@ -104,6 +104,12 @@ class StoreBusy(StoreError):
     exit_code = 75  # EX_TEMPFAIL: cron tries again
 
 
+class StoreChanged(StoreError):
+    """The store was written between what a person was shown and the answer; nothing was done."""
+
+    exit_code = 75
+
+
 class TargetBusy(StoreBusy):
     """Another change of the same node, job or run has begun and is not decided yet; an approval of this one is kept."""
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import pydoc
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assistant.cli.context import Json, Limit, app, examples, invocation_of
 from assistant.cli.output import Exit, local, print_json, print_line, print_record, print_table, user
-from assistant.errors import Unavailable, UsageError
+from assistant.display import line
+from assistant.errors import StoreChanged, Unavailable, UsageError
 
-MOST_SHOWN, MOST_ACCEPTED = 100, 10_000
+if TYPE_CHECKING:
+    from assistant.store import BrokenRow, Findings, Store
+
+MOST_UNPAGED = 100
+"""Findings that are printed without a pager."""
 
 audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
 
@@ -147,31 +155,53 @@ def accept_audit(
 ) -> None:
     """Let the store count as it stands, after something was written past Nightshift.
 
-    Until then no change is made. What was not as Nightshift wrote it is printed and kept in the audit; what was allowed and has
-    not run must be asked for again. Look at the cluster first: what was changed after a copy was made is not in that copy.
+    Until then no change is made. What was not as Nightshift wrote it is printed and kept in the audit; what is written while you
+    look is shown and asked about again, and --yes accepts what there is at that moment. What was allowed and has not run must be
+    asked for again. Look at the cluster first: what was changed after a copy was made is not in that copy.
     """
     store = invocation_of(context).store
     if not why.strip():
         raise UsageError("--why is empty; wanted what you found in the store and on the cluster: it is kept in the audit")
-    broken = store.broken_rows(most=MOST_ACCEPTED)
-    if not broken:
-        print_json({"accepted": 0}) if as_json else print_line("the audit holds: there is nothing to accept")
-        return
-    if not as_json:
-        for finding in broken[:MOST_SHOWN]:
-            print_line(f"row {finding.id}: {finding.why}")
-        if len(broken) > MOST_SHOWN:
-            print_line(f"and {len(broken) - MOST_SHOWN} more: nightshift audit accept --json --why ... --yes prints all")
-        if any("audit" in finding.why or "row" in finding.why[:4] for finding in broken):
-            print_line("Behind a broken row of the audit nothing can be compared: more may have been changed than is named.")
-    if not yes:
-        if as_json:
-            raise UsageError(
-                "nothing was accepted: with --json there is no question; look at `nightshift audit verify`, then add --yes"
-            )
-        typer.confirm(f"Let the store count as it stands, with these {len(broken)} findings?", abort=True)
-    store.accept(why=why, by=f"cli:{user()}")
+    findings = store.findings()
+    if not findings.broken:
+        broken = []
+    elif yes:
+        broken = store.accept(why=why, by=f"cli:{user()}")
+        if not as_json:
+            _print_findings(broken)
+    elif as_json:
+        raise UsageError(
+            "nothing was accepted: with --json there is no question; look at `nightshift audit verify`, then add --yes"
+        )
+    else:
+        broken = _ask_and_accept(store, findings, why)
     if as_json:
         print_json({"accepted": len(broken), "findings": [{"row": finding.id, "why": finding.why} for finding in broken]})
     else:
-        print_line("accepted: the store counts as it stands from here on", colour="green")
+        words = "accepted: the store counts as it stands from here on" if broken else "the audit holds: there is nothing to accept"
+        print_line(words, colour="green" if broken else "")
+
+
+def _ask_and_accept(store: Store, findings: Findings, why: str) -> list[BrokenRow]:
+    """Show what is not as Nightshift wrote it until what was shown is what a person accepts; return that."""
+    while findings.broken:
+        _print_findings(findings.broken)
+        typer.confirm(f"Let the store count as it stands, with these {len(findings.broken)} findings?", abort=True)
+        try:
+            return store.accept(why=why, by=f"cli:{user()}", shown_findings=findings)
+        except StoreChanged:
+            print_line("The store was written while you looked, and nothing was accepted. Look again:", colour="yellow")
+            findings = store.findings()
+    return []
+
+
+def _print_findings(broken: Sequence[BrokenRow]) -> None:
+    """Print all findings, through a pager where they are many and somebody sits at the terminal."""
+    texts = [f"row {finding.id}: {finding.why}" for finding in broken]
+    if len(texts) > MOST_UNPAGED and sys.stdout.isatty():
+        pydoc.pager("".join(f"{line(text)}\n" for text in texts))
+    else:
+        for text in texts:
+            print_line(text)
+    if any(finding.audit for finding in broken):
+        print_line("Behind a broken row of the audit nothing can be compared: more may have been changed than is named.")

@@ -4,7 +4,7 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 
 - the file itself: `connection` (one a thread), `migrations` (its tables, step by step), `rows` (records to rows and back), `seals`
   (the digest of every committed row), `schema` (whether tables and header are this version's), `audit` (who did what) and `chain`
-  (whether the file was rewritten, asked by a person and before each change)
+  (whether the file was rewritten, asked by a person and before each change), `proof` (one call, proven and read in one snapshot)
 - what happens now: `incidents` with the last readings of nodes and processes, `calls` with their approvals, `watches` (the
   processes that watch, which one leads, what each has counted and notified)
 - what outlives it: `past_runs` (memories, ledger, estimates), `standing_decisions` (breaker, learned rules, the site's policy)
@@ -12,7 +12,7 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 
 from __future__ import annotations
 
-from assistant.store.audit import AuditHead, AuditRow, BrokenRow
+from assistant.store.audit import AuditHead, AuditRow, BrokenRow, Findings
 from assistant.store.calls import Approval, ApprovalRows, PastCall
 from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows, ProcessRows
 from assistant.store.past_runs import (
@@ -52,6 +52,7 @@ __all__ = [
     "Count",
     "DeliveryRecord",
     "EvaluationRun",
+    "Findings",
     "Leadership",
     "Memory",
     "Near",

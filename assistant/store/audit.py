@@ -6,17 +6,20 @@ itself, the digests of the rows that the transaction wrote (`seals`), and a mac 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import sqlite3
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from assistant.errors import StoreError
+from assistant.errors import StoreChanged, StoreError
 from assistant.store.chain import (
     ACCEPTED,
+    DECIDING,
     FIRST,
     MARKED,
     SEAL,
@@ -27,14 +30,16 @@ from assistant.store.chain import (
     broken_rows,
     call_broken,
     outcome_broken,
+    state_digest,
 )
 from assistant.store.connection import Database
-from assistant.store.migrations import pending
+from assistant.store.migrations import TABLE
 from assistant.store.rows import clean, packed, time_text, unpacked
-from assistant.store.schema import foreign_part
+from assistant.store.schema import broken_index, foreign_part, reload_schema, schema_texts
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
+    broken_floor,
     broken_mark,
     chain_hash,
     chain_mac,
@@ -42,21 +47,33 @@ from assistant.store.seals import (
     install_triggers,
     key_path,
     make_key,
+    mark_path,
+    prepare_triggers,
     read_key,
     sealed_tables,
     seals_text,
+    tidy_unfinished,
     touch_all,
     touched_seals,
+    write_key,
     write_mark,
 )
 
-__all__ = ["FIRST", "SEAL", "SIGNED", "AuditHead", "AuditRow", "AuditRows", "BrokenRow", "broken_rows", "row_of"]
+__all__ = ["FIRST", "SEAL", "SIGNED", "AuditHead", "AuditRow", "AuditRows", "BrokenRow", "Findings", "broken_rows", "row_of"]
 
 
 logger = logging.getLogger(__name__)
 
 MOST_ACCEPTED = 10_000
-"""Findings that a person accepts at once; of more the first are kept."""
+"""Findings that the audit keeps of those that a person accepts: the first, and their number."""
+
+
+class Findings(NamedTuple):
+    """What is not as Nightshift wrote it, and the state of the store in which that was so."""
+
+    broken: list[BrokenRow]
+    digest: str
+    """SHA-256 over these findings, the audit and every sealed row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +110,7 @@ class AuditRows(Database):
     """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
+    _tidied_folder = False
 
     def record(
         self,
@@ -131,7 +149,8 @@ class AuditRows(Database):
         # row 0 seals what a new store is made with, before anything has happened
         previous, number = (last["hash"], last["id"] + 1) if last else (FIRST, int(row["what"] != SEAL))
         key = self._key(number)
-        if key.since == number and number > 1 and row["what"] != "audit.key":
+        self._local.key_provisional = key.provisional
+        if key.provisional and key.since == number and number > 1 and row["what"] != "audit.key":
             why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
             self._append(connection, self._entry("audit.key", why=why), "")
             return self._append(connection, row, seals)
@@ -139,7 +158,9 @@ class AuditRows(Database):
             self._local.mark_due = row["what"]
         digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
         values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
-        values["mac"] = chain_mac(key.secret, number, digest)
+        # a store that was cut off below the key's floor stays without a mac there until a person accepts it
+        vouched = number > key.since or key.provisional or row["what"] == ACCEPTED
+        values["mac"] = chain_mac(key.secret, number, digest) if vouched else ""
         connection.execute(
             f"INSERT INTO audit ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values())
         )
@@ -170,20 +191,42 @@ class AuditRows(Database):
         return tables
 
     def _before_begin(self, connection: sqlite3.Connection) -> None:
-        schema: int = connection.execute("PRAGMA main.schema_version").fetchone()[0]
-        mark = (id(connection), schema)
-        if getattr(self._local, "sealed_mark", None) != mark:
-            foreign = "" if pending(connection) else foreign_part(connection)
-            if foreign:
-                raise StoreError(
-                    f"{self.path}: {foreign}: it would act in what Nightshift writes, and nothing was written. "
-                    "Take it out, look at `nightshift audit verify`, then: nightshift audit accept"
-                )
-            self._local.sealed = sealed_tables(connection)
-            install_triggers(connection, self._local.sealed.values())
-            self._local.sealed_mark = mark
+        if getattr(self._local, "sealed_as", None) != (connection, schema_texts(connection)):
+            prepare_triggers(connection)
+            connection.execute("BEGIN")
+            try:
+                reload_schema(connection)
+                texts = schema_texts(connection)
+                self._local.sealed = sealed_tables(connection)
+                install_triggers(connection, self._local.sealed.values())
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            self._local.sealed_as = (connection, texts)
         clear_touched(connection)
-        self._local.mark_due = ""
+        self._local.mark_due, self._local.key_provisional = "", False
+
+    def _after_begin(self, connection: sqlite3.Connection) -> None:
+        file_version = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
+        if getattr(self._local, "schema_version", None) == file_version:
+            return  # since then nobody else has written
+        reload_schema(connection)
+        migrating = getattr(self._local, "migrating", False)
+        foreign = foreign_part(connection, migrating=migrating)
+        if foreign:
+            raise StoreError(
+                f"{self.path}: {foreign}: it would act in what Nightshift writes, and nothing was written. "
+                "Put it right, look at `nightshift audit verify`, then: nightshift audit accept"
+            )
+        if self._local.sealed_as != (connection, schema_texts(connection)):
+            # another process has migrated while this one waited for the lock
+            connection.execute("ROLLBACK")
+            self._before_begin(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            self._after_begin(connection)
+        elif not migrating:
+            self._local.schema_version = file_version
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         seals = touched_seals(connection, self._tables())
@@ -192,6 +235,11 @@ class AuditRows(Database):
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         due = getattr(self._local, "mark_due", "")  # gone where the store was closed meanwhile
+        if getattr(self._local, "key_provisional", False):
+            self._confirm_key(connection)
+        if due and not self._tidied_folder:
+            self._tidied_folder = True
+            tidy_unfinished(self.path)
         # a mark that does not hold tells of an older copy, and stays until a person accepts it
         if not due or (due != ACCEPTED and broken_mark(connection, self.path) is not None):
             return
@@ -199,8 +247,23 @@ class AuditRows(Database):
         try:
             write_mark(self.path, row["id"], row["hash"], durable=due in MARKED)
         except StoreError as error:
+            if due == ACCEPTED:
+                raise StoreError(f"the store was accepted, and changes are still refused: {error}") from error
             # what was written is written: the mark before holds as well, and notices older copies only
             logger.error("%s", error)
+
+    def _confirm_key(self, connection: sqlite3.Connection) -> None:
+        """Let a new key's first row be a floor, now that it is on the disk; a kill before leaves that to the next transaction."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            key = read_key(key_path(self.path))
+            if key is not None and broken_floor(connection, key._replace(provisional=False)) is None:
+                write_key(key_path(self.path), key._replace(provisional=False))
+        except (sqlite3.OperationalError, StoreError) as error:
+            logger.warning("store=%s its new key is confirmed by the next write: %s", self.path, error)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         sealed = self._local.sealed = sealed_tables(connection)
@@ -308,16 +371,44 @@ class AuditRows(Database):
             mark_problem = None if inside else broken_mark(connection, self.path)
             self._local.checked_version = connection.execute("PRAGMA data_version").fetchone()[0]
             key = read_key(key_path(self.path))
-            foreign = foreign_part(connection)
+            foreign = self._foreign_or_broken_index(connection)
             # rows of a transaction that goes on may yet be taken back: what is read of them is not kept
             return mark_problem or foreign or (check.copy() if inside else check).problem(connection, key)
+
+    def _foreign_or_broken_index(self, connection: sqlite3.Connection) -> str:
+        """Return what of schema and indexes lets queries answer wrongly; looked at again once another connection has written."""
+        file_version = (connection, connection.execute("PRAGMA data_version").fetchone()[0])
+        if getattr(self._local, "whole_version", None) == file_version:
+            return ""
+        reload_schema(connection)
+        try:
+            problem = foreign_part(connection) or broken_index(connection, (*DECIDING, "audit", TABLE))
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            problem = f"the store cannot be read as it was written: {error}"
+        if not problem:
+            self._local.whole_version = file_version
+        return problem
 
     def written_since_check(self) -> bool:
         """Return whether another connection has written since this thread's last `changes_broken`; for use in a transaction."""
         version = self._connection().execute("PRAGMA data_version").fetchone()[0]
         return bool(version != getattr(self._local, "checked_version", None))
 
-    def accept(self, *, why: str, by: str) -> list[BrokenRow]:
+    def findings(self) -> Findings:
+        """Return all that is not as Nightshift wrote it, and what `accept` needs to seal this and nothing else."""
+        with self.snapshot() as connection:
+            # before the first read of the snapshot, so that no other process moves the mark past it
+            return self._findings(connection, broken_mark(connection, self.path))
+
+    def _findings(self, connection: sqlite3.Connection, mark: str | None) -> Findings:
+        broken = broken_rows(connection, _readable_key(self.path), most=None)
+        broken += [BrokenRow(0, mark)] if mark is not None else []
+        digest = hashlib.sha256(json.dumps([state_digest(connection), *(row.why for row in broken)]).encode())
+        return Findings(broken, digest.hexdigest())
+
+    def accept(self, *, why: str, by: str, shown_findings: Findings | None = None) -> list[BrokenRow]:
         """Let the store count as it stands: seal all of its rows anew, move its mark, and return what was broken until now.
 
         What was allowed and has not run must be asked for again.
@@ -325,14 +416,29 @@ class AuditRows(Database):
         Args:
             why: What a person found when looking at the store and the cluster.
             by: Who accepts it.
+            shown_findings: What that person was shown; None for whoever accepts all that there is.
+
+        Raises:
+            StoreChanged: The store is not the one that was shown any more; nothing was sealed.
+            StoreError: The schema is not this version's, or the mark cannot be written.
         """
-        broken = self.broken_rows(most=MOST_ACCEPTED)
+        mark = mark_path(self.path)
+        if mark.is_dir():
+            raise StoreError(f"{mark}: wanted the mark of the store, found a folder; move it away and accept again")
         with self.transaction() as connection:
+            findings = self._findings(connection, broken_mark(connection, self.path))
+            if shown_findings is not None and findings.digest != shown_findings.digest:
+                raise StoreChanged(f"{self.path}: was written after its findings were shown; nothing was accepted. Look again")
             # rows that were cut off are missed no longer: the entry tells of them
             connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(id) FROM audit) WHERE name = 'audit'")
+            number = (connection.execute("SELECT max(id) FROM audit").fetchone()[0] or 0) + 1
+            key = read_key(key_path(self.path))
+            if key is not None and key.since > number:
+                write_key(key_path(self.path), key._replace(since=number))
             touch_all(connection, self._tables().values())
-            self.record(ACCEPTED, by=by, why=why, detail={"broken": [row.why for row in broken]})
-        return broken
+            first_findings = [row.why for row in findings.broken[:MOST_ACCEPTED]]
+            self.record(ACCEPTED, by=by, why=why, detail={"broken": first_findings, "findings": len(findings.broken)})
+        return findings.broken
 
     def outcome_broken(self, call: int) -> str | None:
         """Return why the outcome of a call is not what the audit sealed, None when it is or there is none.
@@ -341,6 +447,8 @@ class AuditRows(Database):
             StoreError: The mark or the store's key cannot be read.
         """
         with self.snapshot() as connection:
+            if problem := self._foreign_or_broken_index(connection):
+                return problem
             if not outcome_broken(connection, read_key(key_path(self.path)), call):
                 return None
         # one from before each audit row named its call
@@ -353,7 +461,9 @@ class AuditRows(Database):
             StoreError: The store's key cannot be read.
         """
         with self.snapshot() as connection:
-            return call_broken(connection, read_key(key_path(self.path)), call, approval)
+            return self._foreign_or_broken_index(connection) or call_broken(
+                connection, read_key(key_path(self.path)), call, approval
+            )
 
 
 def _readable_key(store: Path) -> StoreKey | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,10 +14,12 @@ from assistant.store.schema import broken_schema
 from assistant.store.seals import (
     SealedTable,
     StoreKey,
+    broken_floor,
     chain_hash,
     chain_mac,
     row_content,
     row_digest,
+    scan_sql,
     sealed_rows,
     sealed_tables,
     seals_of,
@@ -36,6 +39,7 @@ __all__ = [
     "broken_rows",
     "call_broken",
     "outcome_broken",
+    "state_digest",
 ]
 
 FIRST = "0" * 64
@@ -97,10 +101,12 @@ class BrokenRow(NamedTuple):
     """The audit row concerned, or the one behind the newest where the schema is."""
     why: str
     """Names the row of the table."""
+    audit: bool = False
+    """Whether the audit itself is broken there: nothing behind it was compared."""
 
 
 def broken_rows(
-    connection: sqlite3.Connection, key: StoreKey | None, *, since: Sequence[AuditHead] = (), most: int = 20
+    connection: sqlite3.Connection, key: StoreKey | None, *, since: Sequence[AuditHead] = (), most: int | None = 20
 ) -> list[BrokenRow]:
     """Return what is not as Nightshift wrote it, at most so many; the chain first, then tables, then the schema.
 
@@ -108,7 +114,7 @@ def broken_rows(
         connection: In a snapshot.
         key: The store's key; None leaves the macs unchecked.
         since: Heads that were kept elsewhere.
-        most: Stop after so many.
+        most: Stop after so many; None for all.
     """
     return list(islice(_broken(connection, key, since), most))
 
@@ -122,7 +128,7 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
         chain = BrokenRow(0, f"the audit cannot be read as it was written: {error}")
     yield from overwritten
     if chain is not None:
-        yield chain
+        yield chain._replace(audit=True)
     try:
         yield from (BrokenRow(0, why) for why in broken_schema(connection))
     except sqlite3.Error as error:
@@ -130,6 +136,8 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
     if chain is not None:
         # the seals behind a broken row prove nothing
         return
+    if floor := broken_floor(connection, key):
+        yield BrokenRow(0, floor)
     for table in sealed_tables(connection).values():
         try:
             yield from _broken_table(connection, table, sealed.pop(table.name, {}))
@@ -260,10 +268,17 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
         previous, expected = row["hash"], expected + 1
     if _last_written(connection) != expected - 1:
         return f"audit rows behind row {expected - 1} are missing"
+    if floor := broken_floor(connection, key):
+        return floor
     tables = sealed_tables(connection)
     decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
     sealed_rows = [("calls", call), *(("decisions", row[0]) for row in decisions)]
     sealed_rows += [("approvals", approval)] if approval is not None else []
+    approved_call = (
+        None if approval is None else connection.execute("SELECT call FROM approvals WHERE id = ?", [approval]).fetchone()
+    )
+    if approved_call is not None and approved_call[0] != call:
+        return f"approval {approval} is about another call"
     for name, number in sealed_rows:
         row_key = f"[{number}]"
         digest = row_digest(tables[name], row_key, row_content(connection, tables[name], row_key))
@@ -289,6 +304,19 @@ def outcome_broken(connection: sqlite3.Connection, key: StoreKey | None, call: i
         if _broken_row(row, key) is None:
             list(_collect(row, sealed, ["outcomes"]))
     return sealed.get("outcomes", {}).get(row_key, ("", 0))[0] != digest
+
+
+def state_digest(connection: sqlite3.Connection) -> str:
+    """Return the SHA-256 over every row of the audit and every sealed row of every table, whatever they hold.
+
+    Args:
+        connection: In a transaction or a snapshot.
+    """
+    digest = hashlib.sha256()
+    for name in ("audit", "sqlite_sequence", *sealed_tables(connection)):
+        for row in connection.execute(scan_sql(connection, name)):
+            digest.update(f"{name}:{row[0]}\n".encode())
+    return digest.hexdigest()
 
 
 class ChainCheck:
@@ -338,11 +366,9 @@ class ChainCheck:
             list(_collect(row, self._sealed, DECIDING))
             self._head = AuditHead(row["id"], row["hash"])
         last = _last_written(connection)
-        return (
-            None
-            if last == self._head.row or self._head.row < 1
-            else f"rows {self._head.row + 1} to {last} of the audit are missing"
-        )
+        if last != self._head.row and self._head.row >= 1:
+            return f"rows {self._head.row + 1} to {last} of the audit are missing"
+        return broken_floor(connection, key)
 
     def _table_problems(self, connection: sqlite3.Connection) -> Iterator[str]:
         own, tables = touched_before(connection), sealed_tables(connection)

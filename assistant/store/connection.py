@@ -126,6 +126,7 @@ class Database:
             self._before_begin(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
+                self._after_begin(connection)
                 if self.fence is not None and not getattr(self._local, "unfenced", False):
                     self.fence(connection)
                 yield connection
@@ -139,6 +140,9 @@ class Database:
 
     def _before_begin(self, connection: sqlite3.Connection) -> None:
         """Prepare a connection for a transaction; the audit lets it list the rows that it writes."""
+
+    def _after_begin(self, connection: sqlite3.Connection) -> None:
+        """Refuse, under the write lock and before the first write, a file whose schema is not that of this version."""
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
         """Add what a transaction must end with; the audit seals the rows that were written."""
@@ -214,15 +218,19 @@ class Database:
         if not pending:
             return
         self._use_wal(connection)
-        with self.transaction():
-            # another process may have migrated while we waited for the lock
-            if self._checked_pending(connection):
-                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                migrations.apply(connection)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                made_at = self.clock.now().isoformat()
-                connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('made_at', ?)", [made_at])
-                self._after_migration(connection, tables)
+        self._local.migrating = True
+        try:
+            with self.transaction():
+                # another process may have migrated while we waited for the lock
+                if self._checked_pending(connection):
+                    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                    migrations.apply(connection)
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    made_at = self.clock.now().isoformat()
+                    connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('made_at', ?)", [made_at])
+                    self._after_migration(connection, tables)
+        finally:
+            self._local.migrating = False
         logger.info("store=%s migrated", self.path)
 
     def _checked_pending(self, connection: sqlite3.Connection) -> list[str]:

@@ -320,7 +320,8 @@ def applied(connection: sqlite3.Connection) -> list[str]:
     has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlite_migrations'").fetchone()
     if not has_table:
         return []
-    rows = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", [_SET])
+    # not by its index, whose content somebody may have written
+    rows = connection.execute("SELECT name FROM _sqlite_migrations NOT INDEXED WHERE migration_set = ? ORDER BY rowid", [_SET])
     return [str(row[0]) for row in rows]
 
 
@@ -375,19 +376,19 @@ def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> 
     steps.apply(Database(connection, execute_plugins=False), stop_before=stop_before)
 
 
-def make_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables of this version in an empty database, without the list of steps.
+def make_tables(connection: sqlite3.Connection, steps: int | None = None) -> None:
+    """Make the tables of this version in an empty database, or those after so many steps, without the list of steps.
 
     sqlite_utils, which takes half a second to import, is used only when a step needs more of it than `execute`.
     """
     try:
-        for step in STEPS:
+        for step in STEPS[:steps]:
             # all that `_script` needs of a Database
             step(cast("Database", connection))
     except AttributeError:
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")
-        apply(connection)
+        apply(connection, stop_before=None if steps is None or steps >= len(STEPS) else STEPS[steps].__name__)
 
 
 def _script(db: Database, sql: str) -> None:

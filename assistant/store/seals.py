@@ -17,8 +17,12 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +34,7 @@ __all__ = [
     "SealedTable",
     "Seals",
     "StoreKey",
+    "broken_floor",
     "broken_mark",
     "chain_hash",
     "chain_mac",
@@ -39,17 +44,21 @@ __all__ = [
     "key_path",
     "make_key",
     "mark_path",
+    "prepare_triggers",
     "read_key",
     "read_mark",
     "row_content",
     "row_digest",
+    "scan_sql",
     "sealed_rows",
     "sealed_tables",
     "seals_of",
     "seals_text",
+    "tidy_unfinished",
     "touch_all",
     "touched_before",
     "touched_seals",
+    "write_key",
     "write_mark",
 ]
 
@@ -59,6 +68,8 @@ class StoreKey(NamedTuple):
 
     secret: bytes
     since: int
+    provisional: bool = False
+    """Made by a transaction that may not have ended well: only then may the audit end before `since`."""
 
 
 def key_path(store: Path) -> Path:
@@ -73,13 +84,13 @@ def read_key(path: Path) -> StoreKey | None:
         StoreError: It cannot be read, or is no key.
     """
     try:
-        content = json.loads(path.read_text(encoding="ascii"))
-        return StoreKey(bytes.fromhex(content["key"]), int(content["since"]))
+        content = json.loads(_small_text(path))
+        return StoreKey(bytes.fromhex(content["key"]), int(content["since"]), bool(content.get("provisional", False)))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"{path}: wanted the store's key, found: {error.strerror}; run as the user who owns the store") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"{path}: wanted the store's key, found something else; bring the file back from a backup, or move it away: "
             "a new one is made, and approvals that were given before count no more"
@@ -94,7 +105,7 @@ def copy_key(store: Path, copy: Path) -> None:
     """
     key = read_key(key_path(store))
     if key is not None:
-        _write_key(key_path(copy), key)
+        write_key(key_path(copy), key)
 
 
 def make_key(path: Path, since: int) -> StoreKey:
@@ -103,13 +114,48 @@ def make_key(path: Path, since: int) -> StoreKey:
     Raises:
         StoreError: It cannot be written.
     """
-    key = StoreKey(os.urandom(32), since)
-    _write_key(path, key)
+    key = StoreKey(os.urandom(32), since, provisional=True)
+    write_key(path, key)
     return key
 
 
-def _write_key(path: Path, key: StoreKey) -> None:
-    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since}), "the store's key", durable=True)
+def write_key(path: Path, key: StoreKey) -> None:
+    """Write a store's key; the caller holds the store's write lock, or writes the file of a copy.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    provisional = {"provisional": True} if key.provisional else {}
+    _write(path, json.dumps({"key": key.secret.hex(), "since": key.since, **provisional}), "the store's key", durable=True)
+
+
+def broken_floor(connection: sqlite3.Connection, key: StoreKey | None) -> str | None:
+    """Return why the audit does not reach the row from which the key vouches, None when it does or there is no key.
+
+    That row holds the hash of the one before: where it is gone, nothing vouches for the rows before it.
+    """
+    if key is None or key.provisional or connection.execute("SELECT 1 FROM audit WHERE id = ?", [key.since]).fetchone() is not None:
+        return None
+    return (
+        f"row {key.since} of the audit is missing, from which the store's key vouches: rows were cut off, or the file is an"
+        " older copy"
+    )
+
+
+def _small_text(path: Path) -> str:
+    """Return the text of a small regular file.
+
+    Raises:
+        OSError, ValueError: It cannot be read, is none, or is too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no regular file")
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"more than {_MOST_BYTES} bytes")
+    return content.decode("ascii")
 
 
 def _write(path: Path, text: str, name: str, *, durable: bool) -> None:
@@ -139,9 +185,13 @@ def read_mark(store: Path) -> tuple[int, str] | None:
     """
     path = mark_path(store)
     try:
-        text = path.read_text(encoding="ascii")
-        row, hash_text = text.split(":") if text else ("0", "")  # empty after a loss of power: as none
-        return (int(row), hash_text.strip()) if text else None
+        text = _small_text(path)
+        if not text:
+            return None  # after a loss of power
+        mark = _MARK.fullmatch(text)
+        if mark is None or int(mark[1]) >= 2**63:
+            raise ValueError("not ROW:HASH")
+        return int(mark[1]), mark[2]
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -149,7 +199,9 @@ def read_mark(store: Path) -> tuple[int, str] | None:
             f"{path}: wanted the mark of the store, found: {error.strerror}; run as the user who owns the store"
         ) from error
     except ValueError as error:
-        raise StoreError(f"{path}: wanted the mark of the store, ROW:HASH, found something else") from error
+        raise StoreError(
+            f"{path}: wanted the mark of the store, a small file with ROW:HASH, found something else ({error}); move it away"
+        ) from error
 
 
 def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
@@ -171,6 +223,15 @@ def broken_mark(connection: sqlite3.Connection, store: Path) -> str | None:
         f"{path} holds row {mark[0]}, which this store has not: an older copy or another file took its place. Where that was meant,"
         " look at the cluster, since what was changed after that copy is not in it; then: nightshift audit accept"
     )
+
+
+def tidy_unfinished(store: Path) -> None:
+    """Remove what a process that was killed left of writing the key or the mark, once it is a minute old."""
+    for name in (key_path(store).name, mark_path(store).name):
+        for leftover in store.parent.glob(f"{escape(name)}.*.new"):
+            with suppress(OSError):
+                if _UNFINISHED.fullmatch(leftover.name.removeprefix(name)) and time.time() - leftover.lstat().st_mtime > 60:
+                    leftover.unlink()
 
 
 def write_mark(store: Path, row: int, hash_text: str, *, durable: bool) -> None:
@@ -201,6 +262,10 @@ UNSEALED_ROWS: Mapping[str, str] = {"properties": "name GLOB 'sight:*'"}
 """Remarks of the watch, replaced by every pass."""
 
 _TOUCHED = "nightshift_touched"
+_MOST_BYTES = 1000
+"""Of the file of a key or a mark."""
+_MARK = re.compile(r"([0-9]{1,19}):([0-9a-f]{64})\s*")
+_UNFINISHED = re.compile(r"\.[0-9]+\.[0-9]+\.new")
 _INTEGER = re.compile(r"-?[0-9]+")
 _TEXT = re.compile(r"'([^']*)'")
 
@@ -251,14 +316,18 @@ def sealed_tables(connection: sqlite3.Connection) -> dict[str, SealedTable]:
     }
 
 
-def install_triggers(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> None:
-    """Let a connection list what it writes, until it is closed; call it outside of a transaction.
-
-    Calling it again after a change of the schema replaces the triggers.
-    """
+def prepare_triggers(connection: sqlite3.Connection) -> None:
+    """Set what the triggers of a connection need; call it outside of a transaction."""
     # REPLACE deletes silently otherwise
     connection.execute("PRAGMA recursive_triggers = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
+
+
+def install_triggers(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> None:
+    """Let a connection list what it writes, until it is closed; call it in a snapshot that is then committed.
+
+    Calling it again after a change of the schema replaces the triggers.
+    """
     connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {_TOUCHED} (name TEXT NOT NULL, key TEXT NOT NULL, before TEXT NOT NULL)")
     for table in tables:
         of = ", ".join(_quoted(column) for column in (*table.key, *table.columns))
@@ -340,6 +409,19 @@ def sealed_rows(connection: sqlite3.Connection, table: SealedTable) -> Iterator[
     """
     for key, content in connection.execute(table.rows_sql):
         yield key, row_digest(table, key, content)
+
+
+def scan_sql(connection: sqlite3.Connection, name: str) -> str:
+    """Return a SELECT of type and bytes of all columns of all rows of a table, in the order of the rows, without any index.
+
+    What is rewritten by every pass of the watch is left out, so that two scans agree while nothing else happens.
+    """
+    columns = [row[1] for row in connection.execute(f"PRAGMA main.table_info({_quoted(name)})")]
+    left_out = UNSEALED_COLUMNS.get(name, frozenset())
+    parts = [f"typeof({_quoted(column)}) || ':' || hex({_quoted(column)})" for column in columns if column not in left_out]
+    condition = f" WHERE NOT ({UNSEALED_ROWS[name]})" if name in UNSEALED_ROWS else ""
+    values = " || ';' || ".join(parts)
+    return f"SELECT {values} FROM main.{_quoted(name)} NOT INDEXED{condition} ORDER BY rowid"
 
 
 def row_digest(table: SealedTable, key: str, content: str) -> str:
