@@ -89,7 +89,7 @@ def settle_call(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -
     return Exit.DONE if outcome.ok else Exit.ERROR
 
 
-approvals_app = app(help="List what waits for an approval, and what was allowed but not made yet.")
+approvals_app = app(help="List what waits for an approval, or was allowed and not made yet.")
 approve_app = app(help="Allow a call that waits.")
 deny_app = app(help="Refuse a call that waits.")
 
@@ -117,7 +117,7 @@ def approvals(
     everything: Annotated[bool, typer.Option("--all", help="Also those that were answered or have expired.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what waits for an approval, and what was allowed but not made yet."""
+    """List what waits for an approval, or was allowed and not made yet."""
     store, at = invocation_of(context).store, now()
     unmade = {call.id for call in (*store.allowed(), *store.allowed_steps())}
     listed = [
@@ -264,11 +264,11 @@ def resume(
         ends.append(drive(engine, unfinished, by=by, once=once))
         print_end(invocation, ends[-1], as_json)
     # what a person allowed that belongs to no playbook and met a kill switch, or that no watch was there to make
-    allowed = [settle_call(partial(engine.gate.go_on, call.id), engine, as_json=as_json) for call in engine.store.allowed()]
-    if not ends and not allowed:
+    exits = [settle_call(partial(engine.gate.go_on, call.id), engine, as_json=as_json) for call in engine.store.allowed()]
+    if not ends and not exits:
         invocation.say("nothing is unfinished")
     code = exit_of(invocation, ends)
-    raise typer.Exit(code if code is not Exit.DONE else max(allowed, default=code))
+    raise typer.Exit(code if code is not Exit.DONE else max(exits, default=code))
 
 
 undo_app = app(help="Take back a change that Nightshift made.")

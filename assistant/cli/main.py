@@ -53,7 +53,9 @@ COMMANDS = {
     "recover": CommandEntry(f"{_PACKAGE}.watch:recover_app", "Bring a failed job back by its playbook.", _ACT),
     "resume": CommandEntry(f"{_PACKAGE}.changes:resume_app", "Go on with every unfinished incident.", _ACT),
     "watch": CommandEntry(f"{_PACKAGE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
-    "approvals": CommandEntry(f"{_PACKAGE}.changes:approvals_app", "List what waits for an approval, and what was allowed but not made yet.", _ACT),
+    "approvals": CommandEntry(
+        f"{_PACKAGE}.changes:approvals_app", "List what waits for an approval, or was allowed and not made yet.", _ACT
+    ),
     "approve": CommandEntry(f"{_PACKAGE}.changes:approve_app", "Allow a call that waits.", _ACT),
     "deny": CommandEntry(f"{_PACKAGE}.changes:deny_app", "Refuse a call that waits.", _ACT),
     "undo": CommandEntry(f"{_PACKAGE}.changes:undo_app", "Take back a change that Nightshift made.", _ACT),

@@ -4,7 +4,7 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 
 - the file itself: `connection` (one a thread), `migrations` (its tables, step by step), `rows` (records to rows and back), `seals`
   (the digest of every committed row), `schema` (whether tables and header are this version's), `audit` (who did what) and `chain`
-  (whether the file was rewritten, asked by a person and before each change), `proof` (one call, proven and read in one snapshot)
+  (whether the file was rewritten, asked by a person and before each change)
 - what happens now: `incidents` with the last readings of nodes and processes, `calls` with their approvals, `watches` (the
   processes that watch, which one leads, what each has counted and notified)
 - what outlives it: `past_runs` (memories, ledger, estimates), `standing_decisions` (breaker, learned rules, the site's policy)

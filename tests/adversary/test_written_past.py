@@ -18,7 +18,6 @@ from assistant.errors import Denied, Parked, StoreChanged, StoreError
 from assistant.policy import ChangeLimits, Mode, Policy
 from assistant.records import Verdict
 from assistant.store import Findings, Store
-from assistant.store.proof import proven_call
 from assistant.store.seals import key_path, mark_path, read_key
 from assistant.store.standing_decisions import open_breaker, why_open
 from tests.adversary.test_audit import GUARDS, world_on
@@ -237,38 +236,6 @@ def test_a_yes_to_another_call_is_not_honoured_by_a_forged_index(tmp_path: Path)
         world.gate(PROPOSE).go_on(second)
     assert world.reason("n2") == "nightshift: again"
     assert world.store.call_broken(second, 1) is not None
-    world.store.close()
-
-
-def test_a_call_and_its_yes_are_proven_in_one_state_of_the_store(tmp_path: Path) -> None:
-    world = world_on(tmp_path / "nightshift.db")
-    call = waiting(world)
-    proven = proven_call(world.store, call)
-    assert (proven.problem, proven.call.id, proven.outcome) == (None, call, None)
-    assert proven.approval is not None
-    assert proven.approval.verdict is None
-    written(world.store.path, FORGED_YES)
-    forged = proven_call(world.store, call)
-    assert "approvals 1 is not what the audit sealed" in str(forged.problem)
-    connection, checked = opened(world.store.path), world.store.call_broken
-
-    def put_back_first(call: int, approval: int | None) -> str | None:
-        connection.execute("UPDATE approvals SET verdict = NULL, by = NULL, answered = NULL WHERE id = 1")
-        return checked(call, approval)
-
-    world.store.call_broken = put_back_first  # type: ignore[method-assign]
-    raced = proven_call(world.store, call)
-    assert raced.problem is not None
-    assert raced.approval is not None
-    connection.close()
-    del world.store.call_broken
-    assert world.store.answer(1, Verdict.ALLOW, "cli:alice")
-    assert world.gate(PROPOSE).go_on(call).ok
-    ended = proven_call(world.store, call)
-    assert ended.outcome is not None
-    assert ended.problem is None
-    written(world.store.path, "UPDATE outcomes SET ok = 0")
-    assert proven_call(world.store, call).problem is not None
     world.store.close()
 
 
