@@ -193,10 +193,10 @@ def _name_what_cannot_be_undone(store: Store, approval: Approval) -> None:
 
     call = store.call(approval.call)
     if type_its_name(call, approval) is False:
-        shown = f"`--digest {approval.digest[:SHORT_DIGEST]}`" if approval.digest else "--digest"
+        command = f"`--digest {approval.digest[:SHORT_DIGEST]}`" if approval.digest else "--digest"
         raise UsageError(
             f"approval {approval.id} cannot be undone, and its name was not typed: {unambiguous(call.preview or call.tool)}; "
-            f"nothing was answered. Where it is meant, type the name at a terminal, or give {shown}"
+            f"nothing was answered. Where it is meant, type the name at a terminal, or give {command}"
         )
 
 
