@@ -22,6 +22,7 @@ __all__ = [
     "check_state_folder",
     "close_state_folder",
     "create_private",
+    "give_as",
     "open_private",
     "private_folder",
 ]
@@ -207,6 +208,27 @@ def open_private(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def give_as(descriptor: int, model: Path) -> None:
+    """Give a file that root has made anew to the owner and group of another file of the same folder; its mode stays.
+
+    So the account that runs the watch can read what root has written beside its store, as SQLite does for its own files. Another
+    account than root's, a missing file and a link change nothing.
+
+    Args:
+        descriptor: The open file. The caller has created it: one that was there may be a link to any other of root's.
+        model: The file that has the owner.
+
+    Raises:
+        OSError: It cannot be given away.
+    """
+    status = _looked_at(model)
+    if os.geteuid() != 0 or status is None or not stat.S_ISREG(status.st_mode):
+        return
+    made = os.fstat(descriptor)
+    if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
+        os.fchown(descriptor, status.st_uid, status.st_gid)
 
 
 def create_private(path: Path, mode: str = "w", **options: Any) -> IO[Any]:

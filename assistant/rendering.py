@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assistant.records import JobSpec
-from assistant.redact import MASK, redact
+from assistant.redact.command_words import KEY, shown_line
 
 __all__ = [
     "IDLE_PARTNERS",
@@ -34,8 +33,6 @@ NEW_JOB = "NEW_JOB_ID"
 IDLE_PARTNERS = "IDLE_PARTNERS"
 """Stands in a reservation for the nodes that are idle when a test begins, where the call does not depend on which these are."""
 OWN_VARIABLE = "NIGHTSHIFT_"
-KEY = re.compile(r"[A-Za-z-]+=")
-"""Before the value of an option or of scontrol's words, which is quoted alone: `Reason='two words'`."""
 DIGEST_LENGTH = 32
 """Hexadecimal digits of a digest inside a command: 128 bits."""
 
@@ -57,62 +54,7 @@ class RenderedChange:
         """
         note = single_line(self.note)
         note_text = f"  # {note}" if note and self.commands else note
-        line = "; ".join(self.commands) + note_text
-        if not _hidden(line):
-            return line
-        commands = [shown_words(command) for command in self.commands]
-        note_text = redact(note_text)
-        line = _line(commands, note_text)
-        for _ in range(MOST_MASKED):
-            if not (hidden := _hidden(line)):
-                break
-            masked = [
-                (words, number, f"{key.group()}'{MASK}'" if key else f"'{MASK}'")
-                for words in commands
-                for number, word in enumerate(words)
-                if word != f"'{MASK}'" and ((key := KEY.match(word)) or (number and words[number - 1].startswith(_SCRIPT)))
-            ][:MOST_TRIED]
-            tries = [(_hidden(_line(_with(commands, *change), note_text)), position) for position, change in enumerate(masked)]
-            best, position = min(tries, default=(hidden, 0))
-            if best >= hidden:
-                break
-            words, number, word = masked[position]
-            words[number] = word
-            line = _line(commands, note_text)
-        # a secret in words of its own is hidden with what follows
-        return redact(line)
-
-
-_WORD = re.compile(r"(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|\"[^\"]*\"|\\.|[^\s'\"\\])+")
-"""One word of a command that `command_line` has put together."""
-
-
-_SCRIPT = ("SCRIPT[", "'SCRIPT[")
-MOST_MASKED, MOST_TRIED = 6, 40
-
-
-def shown_words(command: str) -> list[str]:
-    """Return the words of a command without secrets: each of our options by itself, what follows a script's digest as one text."""
-    words = _WORD.findall(command)
-    if " ".join(words) != command:
-        return [redact(command)]
-    script = next((number for number, word in enumerate(words) if word.startswith(_SCRIPT)), len(words) - 1)
-    own, free = words[: script + 1], words[script + 1 :]
-    return [*(redact(word) for word in own), *([redact(" ".join(free))] if free else [])]
-
-
-def _line(commands: Sequence[Sequence[str]], note_text: str) -> str:
-    return "; ".join(" ".join(words) for words in commands) + note_text
-
-
-def _with(commands: Sequence[Sequence[str]], changed: Sequence[str], number: int, word: str) -> list[list[str]]:
-    return [[*words[:number], word, *words[number + 1 :]] if words is changed else list(words) for words in commands]
-
-
-def _hidden(line: str) -> int:
-    """Return how many characters of a line redaction would take away."""
-    redacted = redact(line)
-    return 0 if redacted == line else max(1, len(line.replace(MASK, "")) - len(redacted.replace(MASK, "")))
+        return shown_line(self.commands, note_text)
 
 
 def single_line(text: str) -> str:

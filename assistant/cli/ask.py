@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, Json, app, examples, incident_ids, invocation_of
+from assistant.cli.context import Invocation, Json, app, examples, incident_ids, invocation_of, row_number
 from assistant.cli.output import Exit, print_block, print_line, print_record
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def ask(
 @explain_app.command(epilog=examples("nightshift explain 3", "nightshift explain 3 > incident-3.md"))
 def explain(
     context: typer.Context,
-    incident: Annotated[int, typer.Argument(metavar="INCIDENT", help="Id of the incident.", autocompletion=incident_ids)],
+    incident: Annotated[
+        int, typer.Argument(parser=row_number, metavar="INCIDENT", help="Id of the incident.", autocompletion=incident_ids)
+    ],
     no_model: Annotated[bool, typer.Option("--no-model", help="Leave out the configured language model's summary.")] = False,
 ) -> None:
     """Write the report of an incident.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Json, Limit, app, examples, invocation_of
+from assistant.cli.context import Json, Limit, app, examples, invocation_of, row_number, row_number_or_0
 from assistant.cli.output import Exit, local, print_json, print_line, print_record, print_table, user
 from assistant.display import line
 from assistant.errors import StoreChanged, Unavailable, UsageError
@@ -28,8 +28,12 @@ audit_app = app(help="Show and verify the record of every decision.", no_args_is
 )
 def show_audit(
     context: typer.Context,
-    incident: Annotated[int | None, typer.Option("--incident", metavar="ID", help="Only rows about this incident.")] = None,
-    after: Annotated[int, typer.Option("--after", metavar="ROW", help="Only rows with a higher number.")] = 0,
+    incident: Annotated[
+        int | None, typer.Option("--incident", parser=row_number, metavar="ID", help="Only rows about this incident.")
+    ] = None,
+    after: Annotated[
+        int, typer.Option("--after", parser=row_number_or_0, metavar="ROW", help="Only rows with a higher number.")
+    ] = 0,
     limit: Limit = 100,
     as_json: Json = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Json, Yes, app, examples, invocation_of
+from assistant.cli.context import Json, Yes, app, examples, invocation_of, row_number
 from assistant.cli.output import (
     Exit,
     age,
@@ -101,7 +101,7 @@ def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str
     return completions(((str(approval.id), store.call(approval.call).preview) for approval in waiting), incomplete)
 
 
-Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
+Id = Annotated[int, typer.Argument(parser=row_number, metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
 Digest = Annotated[
     str | None,
     typer.Option(
@@ -277,7 +277,9 @@ undo_app = app(help="Take back a change that Nightshift made.")
 @undo_app.command(epilog=examples("nightshift undo 12", 'nightshift undo 12 --why "node02 passed its tests" --yes'))
 def undo(
     context: typer.Context,
-    call: Annotated[int, typer.Argument(metavar="CALL", help="Number of the call, as `nightshift incident show` prints it.")],
+    call: Annotated[
+        int, typer.Argument(parser=row_number, metavar="CALL", help="Number of the call, as `nightshift incident show` prints it.")
+    ],
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
     yes: Yes = False,
     as_json: Json = False,

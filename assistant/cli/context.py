@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -209,6 +210,9 @@ class _Quick:
             if value is None:
                 return () if param.multiple or param.nargs == -1 else None
             return _plain(value, self._descriptor.annotation, self._descriptor.parameter_info)
+        except typer.BadParameter as error:
+            error.ctx, error.param = ctx, param
+            raise
         except _Unsure:
             return self._slow(self._descriptor).coerce(value, param=param, ctx=ctx)
 
@@ -247,12 +251,37 @@ def _plain(value: Any, kind: Any, info: Any) -> Any:
 
 
 def _number(value: Any, info: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdecimal():
-        value = int(value)
-    low, high = info.min, info.max
-    if not isinstance(value, int) or (low is not None and value < low) or (high is not None and value > high):
+    if getattr(info, "parser", None) is not None:
+        return int(info.parser(value))
+    number = _whole_number(value, -LARGEST_NUMBER, LARGEST_NUMBER)
+    if (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
         raise _Unsure
-    return value
+    return number
+
+
+def row_number(text: str | int) -> int:
+    """Return the number of a row of the store, or of rows: `parser` of every argument and option that takes one.
+
+    Raises:
+        typer.BadParameter: It is none from 1 to 2^63-1 in decimal digits of ASCII, without sign, space or `_`.
+    """
+    return _whole_number(text, 1, LARGEST_NUMBER)
+
+
+def row_number_or_0(text: str | int) -> int:
+    """Return as `row_number` does, where 0 stands for a place before all rows."""
+    return _whole_number(text, 0, LARGEST_NUMBER)
+
+
+LARGEST_NUMBER = 2**63 - 1
+"""The largest number that a row of the store can have; no option or argument takes a larger one."""
+_DIGITS = re.compile(r"-?[0-9]{1,19}")
+
+
+def _whole_number(text: str | int, least: int, most: int) -> int:
+    if _DIGITS.fullmatch(str(text)) and least <= (number := int(text)) <= most:
+        return number
+    raise typer.BadParameter(f"wanted a number from {least} to {most}, in the digits 0 to 9, found {str(text)[:40]!r}")
 
 
 quicken()
@@ -326,7 +355,7 @@ class LazyGroup(TyperGroup):
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what the policy asks about; what it forbids stays forbidden.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be done, and do nothing.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Print at most N.")]
+Limit = Annotated[int, typer.Option("--limit", parser=row_number, metavar="N", help="Print at most N.")]
 
 ChoiceValue = TypeVar("ChoiceValue")
 

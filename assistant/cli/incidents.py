@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Json, Limit, app, examples, incident_ids, incident_subject, invocation_of
+from assistant.cli.context import Json, Limit, app, examples, incident_ids, incident_subject, invocation_of, row_number
 from assistant.cli.output import (
     age,
     local,
@@ -34,7 +34,7 @@ incidents_app = app(help="List incidents, newest first.")
 incident_app = app(help="Show, report, correct or close one incident.", no_args_is_help=True)
 
 
-Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
+Id = Annotated[int, typer.Argument(parser=row_number, metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
 
 
 @incidents_app.command(
@@ -183,7 +183,7 @@ def report_incident(context: typer.Context, incident: Id) -> None:
 def acknowledge_incidents(
     context: typer.Context,
     numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="ID...", help="Ids of incidents.", autocompletion=incident_ids)
+        list[int] | None, typer.Argument(parser=row_number, metavar="ID...", help="Ids of incidents.", autocompletion=incident_ids)
     ] = None,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What you know or do about it; for the record.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Every escalated incident that nobody has acknowledged.")] = False,

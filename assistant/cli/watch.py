@@ -24,6 +24,7 @@ from assistant.cli.context import (
     invocation_of,
     job_ids,
     one_of,
+    row_number,
 )
 from assistant.cli.output import Exit, Nagios, age, local, now, print_json, print_line, print_pairs, print_record, user
 from assistant.display import unambiguous
@@ -59,7 +60,7 @@ def recover(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=job_ids)] = "",
     incident: Annotated[
-        int | None, typer.Option("--incident", metavar="ID", help="Its incident.", autocompletion=incident_ids)
+        int | None, typer.Option("--incident", parser=row_number, metavar="ID", help="Its incident.", autocompletion=incident_ids)
     ] = None,
     after_recovery: Annotated[
         bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import StoreError
-from assistant.private_files import open_private
+from assistant.private_files import give_as, open_private
 
 __all__ = [
     "Seal",
@@ -89,7 +89,7 @@ def read_key(path: Path) -> StoreKey | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"{path}: wanted the store's key, found: {error.strerror}; run as the user who owns the store") from error
+        raise StoreError(f"{path}: wanted the store's key, found: {error.strerror}; {_way_to_read(path)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"{path}: wanted the store's key, found something else; bring the file back from a backup, or move it away: "
@@ -161,8 +161,11 @@ def _small_text(path: Path) -> str:
 def _write(path: Path, text: str, name: str, *, durable: bool) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
-        descriptor = open_private(new, os.O_WRONLY | os.O_TRUNC)
+        # a file that somebody else has put there may be a link to another of root's, which then would be given away
+        new.unlink(missing_ok=True)
+        descriptor = open_private(new, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            give_as(descriptor, path.with_suffix(""))
             file.write(text)
             file.flush()
             if durable:
@@ -170,6 +173,10 @@ def _write(path: Path, text: str, name: str, *, durable: bool) -> None:
         new.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: wanted to write {name}, found: {error.strerror}") from error
+
+
+def _way_to_read(path: Path) -> str:
+    return f"run as the user who owns the store, or let root run: chown --reference={path.with_suffix('')} {path}"
 
 
 def mark_path(store: Path) -> Path:
@@ -195,9 +202,7 @@ def read_mark(store: Path) -> tuple[int, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(
-            f"{path}: wanted the mark of the store, found: {error.strerror}; run as the user who owns the store"
-        ) from error
+        raise StoreError(f"{path}: wanted the mark of the store, found: {error.strerror}; {_way_to_read(path)}") from error
     except ValueError as error:
         raise StoreError(
             f"{path}: wanted the mark of the store, a small file with ROW:HASH, found something else ({error}); move it away"
