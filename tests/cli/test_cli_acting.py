@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from assistant import wiring
 from assistant.cli.output import Exit
@@ -188,6 +190,28 @@ def test_a_store_that_others_have_written_is_accepted_with_a_reason_only(cli: Ru
     assert "looked at it" in cli("audit", "verify").out
     assert cli("nodes", "uncordon", "node02", "--yes").code == Exit.DONE
     assert states(scheduler)["node02"] is NodeState.IDLE
+
+
+def test_what_is_written_while_a_person_looks_is_shown_before_it_is_accepted(
+    cli: Run, scheduler: LocalScheduler, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("nodes", "cordon", "node02", "--yes")
+    assert cli("breaker", "open", "--why", "stop it").code == Exit.DONE
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as written:
+        written.execute("UPDATE decisions SET by = 'cli:mallory'")
+        questions: list[str] = []
+
+        def confirm(question: str, *, abort: bool) -> bool:
+            questions.append(question)
+            if len(questions) == 1:
+                written.execute("DELETE FROM properties WHERE name = 'breaker'")
+            return True
+
+        monkeypatch.setattr(typer, "confirm", confirm)
+        said = cli("audit", "accept", "--why", "looked")
+    assert said.code == Exit.DONE
+    assert [question.split()[-2] for question in questions] == ["1", "2"]
+    assert said.out.index("Look again") < said.out.index("properties breaker was removed")
 
 
 def test_with_yes_a_cordon_is_made_and_written_down(cli: Run, scheduler: LocalScheduler) -> None:
