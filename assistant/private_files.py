@@ -226,8 +226,8 @@ def give_as(descriptor: int, model: Path) -> None:
     status = _looked_at(model)
     if os.geteuid() != 0 or status is None or not stat.S_ISREG(status.st_mode):
         return
-    made = os.fstat(descriptor)
-    if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
+    new_status = os.fstat(descriptor)
+    if (new_status.st_uid, new_status.st_gid) != (status.st_uid, status.st_gid):
         os.fchown(descriptor, status.st_uid, status.st_gid)
 
 

@@ -5,7 +5,7 @@ itself; `syntax` detects a value behind a name such as password, `literals` valu
 `prompts` what was typed where a program asked, `forms` texts that are secrets by their own form (`knowledge/secrets.toml`),
 `neighbours` what only the text around it tells, `shell` what is given to a program or kept in files, `tables` cells of
 columns and values of SQL. `disguises` shows a text without colours, wide signs and escaped letters. `values` judges names and
-values. `cuts` takes pieces of a text.
+values. `cuts` takes pieces of a text, `command_words` the secrets out of commands, so that no word hides another.
 `text.Mask` hides names of hosts and users, which is another matter.
 """
 

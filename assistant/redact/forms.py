@@ -178,6 +178,8 @@ _DIGEST = re.compile(
 )
 """What says in front of a random text that it is none to hide: a digest, a public key, the id of a request or version."""
 _OWN_DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake\w{1,3}|nix)-", re.IGNORECASE)
+_PICTURES = ("iVBORw0KGgo", "/9j/4", "R0lGODlh", "R0lGODdh", "UklGR", "JVBERi0")
+"""How base64 of PNG, JPEG, GIF, WebP and PDF begins."""
 _LEAST_SHARE, _LONG_PART, _LONG_RUN, _SIGNS_OF_SLASH = 0.45, 32, 40, 12
 """Changes between kinds of letters per character: random text of base64 has 0.6, names of symbols and runs up to 0.35."""
 
@@ -189,7 +191,13 @@ def random_spans(text: str) -> Iterator[tuple[int, int]]:
     """
     for match in _RUN.finditer(text):
         run = match.group()
-        if run.startswith(("AAAA", "_Z")) or _OWN_DIGEST.match(run) or run.islower() or run.isupper() or not _is_random(run):
+        if (
+            run.startswith(("AAAA", "_Z", *_PICTURES))
+            or _OWN_DIGEST.match(run)
+            or run.islower()
+            or run.isupper()
+            or not _is_random(run)
+        ):
             continue
         if not _DIGEST.search(text, max(match.start() - 24, 0), match.start()):
             yield match.span()

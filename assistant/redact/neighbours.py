@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from assistant.redact.values import is_harmless, looks_random
+from assistant.redact.values import is_harmless, is_secret_value, looks_random, strength_of
 
 _NEXT_LINE = re.compile(r"\n[ \t>.|]{0,8}(?P<tail>[A-Za-z0-9_+/=.~-]{6,4096})(?=[\s\\\"'`,;)\]}(]|\Z)", re.ASCII)
 _LINE_END = re.compile(r"(?P<run>[A-Za-z0-9_+/=.~-]{8,64})[ \t]{0,2}\\?\r?\Z", re.ASCII)
@@ -80,7 +80,8 @@ def code_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
 
 
 _PASSWORD = re.compile(
-    r"pass(?:[ _-]?(?:words?|phrase|code|wd)|wort|ord)|\bpwd?\b|kennwort|mot de passe|contrase(?:n|ñ)a|senha|palavra-passe"
+    r"pass(?:[ _-]?(?:words?|phrase|code|wd)|wort|ord)|\bpwd?\b|\b(?:wi-?fi|wlan|wpa[23]?|pre-?shared)[ -]key\b|kennwort"
+    r"|mot de passe|contrase(?:n|ñ)a|senha|palavra-passe"
     r"|wachtwoord|l(?:ö|o)senord|adgangskode|salasana|has(?:ł|l)o|heslo|jelsz(?:ó|o)|lozinka|geslo|parol[aāeă]?|(?:ş|s)ifre"
     r"|kata sandi|parool|slapta(?:ž|z)odis|парол[ьяюе]м?|гасло|парола|密码|密碼|口令|パスワード|暗証番号"
     r"|비밀번호|암호|mật khẩu|كلمة المرور|סיסמה|κωδικ(?:ό|ο)ς|รหัสผ่าน"
@@ -92,7 +93,7 @@ _PUT_BEHIND = re.compile(
 """A value right behind a name, without a word between them: nothing but a password is so mixed."""
 _TELLS = re.compile(
     r"(?![a-z_])[^\n=:：＝﹕∶≔\"«]{0,80}?"
-    r"(?:[ \t](?:is|now|lautet|ist|est|es|è|é|jest|to|är|er|on|bude|je|egy|это|—|–)(?=\s)"
+    r"(?:[ \t](?:is|now|lautet|ist|est|es|è|é|jest|to|är|er|(?:(?<=salasana )|(?<=salasanasi ))on|bude|je|egy|это|—|–)(?=\s)"
     r"|[ \t]{0,4}(?:=|:|[：＝﹕∶≔]|->|→|\.{3,40}|_{3,40}|是|为|為|は|が|는|은))"
     r"(?:[ \t]{0,8}\r?(?:\n[ \t]{0,4}\r?)?\n[ \t]{1,16}(?=\S{6,64}[ \t\r]{0,8}(?:\n|\Z))|[ \t]{0,16})"
     r"(?P<open>[\"'`«„“”‘’「『]?[ \u00a0]?)(?P<secret>[^\s\"'`«»„“”‘’「」『』]{6,64})"
@@ -133,3 +134,30 @@ _ORDINARY = re.compile(
     r"|[^\W\d_]{1,40}(?:[_./'’-][^\W\d_]{1,40}){0,8}|[^\W\d_]{1,40}[-_]?\d{1,3}|/.*|[({\[<].*|.*[)\]}>(]|-{1,2}\w.*|(?:step|loss|rank|node|gpu|cuda)\W?\d.*"
 )
 """Addresses, hosts, settings, numbers, words and names with a number."""
+
+
+_DECLARED = re.compile(
+    r"\bvariable[ \t]{1,4}\"(?P<name>[\w-]{1,80})\"[ \t]{0,4}\{[^{}]{0,600}?\bdefault[ \t]{0,16}=[ \t]{0,4}"
+    r"\"(?P<secret>[^\"\n]{4,512})\""
+)
+_ENCODED = re.compile(r"\((?:hex|HEX|base64|Base64|raw)\):[ \t]{1,4}(?:0x)?(?P<secret>[A-Za-z0-9+/]{16,512}={0,2})(?![\w+/])")
+_SECRET_KEY = re.compile(r"(?<![A-Za-z])(?<!public )(?<!public-)(?<!cache )key(?! (?:id|fingerprint))[^\n:]{0,160}\Z")
+_LONGEST_LEAD = 180
+
+
+def declared_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of defaults of Terraform's variables, and of keys of which it is said how they are written.
+
+    Args:
+        text: As it is.
+        lowered: The same in small letters, character for character.
+    """
+    if "variable" in lowered:
+        for match in _DECLARED.finditer(text):
+            if is_secret_value(match["secret"], strength_of(match["name"])):
+                yield match.span("secret")
+    if "): " in text and "key" in lowered:
+        for match in _ENCODED.finditer(text):
+            lead = lowered[max(match.start() - _LONGEST_LEAD, 0) : match.start()]
+            if _SECRET_KEY.search(lead) and looks_random(match["secret"], 16):
+                yield match.span("secret")

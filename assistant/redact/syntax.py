@@ -87,14 +87,26 @@ def _names_no_secret(text: str, match: re.Match[str], name: str, outside: str) -
         return True
     if lowered == "pass" and _DULL_PASS.search(outside):
         return True
-    if _LIBRARY.fullmatch(name):
+    if _LIBRARY.fullmatch(name) or lowered.endswith("publickeytoken") or _OF_CHECKSUM.search(outside):
         return True
+    if match.lastgroup == "pair" and (lowered.endswith("existingsecret") or lowered == "session"):
+        return (_OBJECT_NAME if lowered != "session" else _SESSION_ID).match(text, match.end()) is not None
+    if match.lastgroup == "item" and _VALUE_OF_KEY.search(outside):
+        return True  # `{"token": " secret", "logprob": -1.2}`: a piece of text of a model
+    if match.lastgroup == "space" and name.startswith("-") and _LONG_OPTION.match(text, match.end()):
+        return True  # `--ask-vault-pass --limit gpu01`: a switch
     if lowered.endswith("gpg_key") and _FINGERPRINT.match(text, match.end()):
         return True
     speaks = match.lastgroup == "pair" and (lowered == "passwd" or "." in name)
     return speaks and (_MESSAGE.match(text, match.end()) or _CALL_SITE.match(text, match.end())) is not None
 
 
+_OF_CHECKSUM = re.compile(r"(?:checksum|digest|fingerprint|sha\d{1,3})/\Z", re.IGNORECASE)
+_OBJECT_NAME = re.compile(r"[\"']?[a-z][a-z-]{0,62}[a-z](?:\.[a-z][a-z-]{0,62}){0,4}[\"']?(?=[\s,}]|\Z)")
+"""What Kubernetes calls an object, without digits."""
+_SESSION_ID = re.compile(r"[\"']?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])", re.IGNORECASE)
+_VALUE_OF_KEY = re.compile(r"[\w\"'][\"'][ \t]{0,4}:[ \t]{0,4}[\"'][ \t]{0,4}\Z")
+_LONG_OPTION = re.compile(r"--[a-z][a-z-]{1,40}(?=[\s=]|\Z)")
 _ARN = re.compile(r"arn:[\w-]{0,16}:secretsmanager:[\w-]{0,24}:\d{0,12}:\Z")
 _LABEL = re.compile(r"(?:^|[^A-Za-z])(?:id|env|prefix|hash)\Z", re.IGNORECASE)
 _QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
@@ -287,9 +299,16 @@ def _is_dull(outside: str) -> bool:
 _OF_CACHE = re.compile(r"\bcach(?:e|ed|ing)\b|\b(?:using|with|made by) (?:rsa|dsa|eddsa|ecdsa)[ \t]\Z", re.IGNORECASE)
 
 
+_OTHER_NAME = re.compile(r"\bsha\d{1,3}:[ \t]{0,8}\Z|[ \t]--[a-z][a-z-]{0,30}=\Z", re.IGNORECASE)
+"""At the end of what stands between a name and a value: the kind of a digest, another option."""
+
+
 def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Strength:
     """Return the strength where words stand between name and value: `API key for bob: 0123`."""
     value = _BARE.match(text, match.end())
+    between = match.group()
+    if _OTHER_NAME.search(between) and (strength < Strength.PASSWORD or between.endswith("=")):
+        return Strength.NONE  # `--discovery-token-ca-cert-hash sha256:0f3a…`, `--partition=password-model --uid=ada`
     if strength is Strength.PASSWORD and value and _unlike_word(value.group()) and not value.group().isdigit():
         return strength
     return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 12) else Strength.NONE
@@ -343,11 +362,15 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
         return _value(text, wrapped.end(), strength, closed=closed, pair=False)
     if pair and (sign in ("\r", "\n", "|", ">") or (sign in ("!", "&", "#") and _BELOW.match(text, start))):
         return _on_next_line(text, start, strength)
+    if sign == "!" and _REFERENCE.match(text, start):
+        return None
     if pair and sign in ("!", "&") and (marks := _YAML_MARKS.match(text, start)):
         return _value(text, marks.end(), strength, closed=closed, pair=False)
     if sign and (literal := literal_span(text, start, strength)):
         return literal
     scheme = _SCHEME.match(text, start)
+    if scheme and not pair and scheme.group().isupper() and scheme.group().endswith("  "):
+        scheme = None  # `--token TOKEN     access token`: the help of a program
     value = _BARE.match(text, scheme.end() if scheme else start)
     if value is None:
         return None
@@ -367,6 +390,8 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
 _CONTINUED = re.compile(r"\\\r?\n[ \t]{0,64}")
 _BELOW = re.compile(rf"#[ \t][^\n]{{0,200}}\n|[!&][\w!.:/-]{{0,64}}[ \t]{{0,8}}\r?\n|{BLOCK_HEAD.pattern}", re.ASCII)
 _YAML_MARKS = re.compile(r"(?:[!&][\w!.:/-]{0,64}[ \t]{1,8}){1,2}(?=[^\s#])")
+_REFERENCE = re.compile(r"!(?:Ref|GetAtt|ImportValue|FindInMap)[ \t]{1,8}[\w.:-]{1,128}[ \t\r]{0,8}(?=\n|\Z)")
+"""A tag of CloudFormation that names another value."""
 _SCHEMES_OF_MANY_PARTS = frozenset({"digest", "hawk", "oauth", "aws4-hmac-sha256"})
 
 

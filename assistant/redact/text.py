@@ -18,7 +18,7 @@ from typing import Any
 from assistant.redact.disguises import disguised_spans, undisguised_spans
 from assistant.redact.forms import command_spans, maker_spans, random_spans, token_spans
 from assistant.redact.literals import argument_spans, element_spans, list_spans
-from assistant.redact.neighbours import code_spans, sentence_spans, wrapped_spans
+from assistant.redact.neighbours import code_spans, declared_spans, sentence_spans, wrapped_spans
 from assistant.redact.prompts import prompt_spans
 from assistant.redact.shell import file_spans, input_spans
 from assistant.redact.syntax import assignment_spans, names_option, names_secret, next_line_spans
@@ -104,6 +104,7 @@ def _alone_or_not(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     yield from element_spans(text)
     yield from input_spans(text)
     yield from file_spans(text, lowered)
+    yield from declared_spans(text, lowered)
     yield from inserted_spans(text, lowered) if "into" in lowered or "copy" in lowered else ()
 
 

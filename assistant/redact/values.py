@@ -223,7 +223,7 @@ _PROSE = frozenset(
     "success that the then "
     "there this to true false type undefined unknown unset unsupported updated use used user using valid validated "
     "validation value "
-    "verified verification was were will with without wrong yes your you auto default defaults basic bearer digest negotiate "
+    "verified verification was were write will with without wrong yes your you auto default defaults basic bearer digest negotiate "
     "pour für para voor por "
     "kerberos gssapi ldap oauth oauth2 password passwd token secret key login local optional denied info warn warning debug "
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
