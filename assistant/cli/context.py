@@ -32,6 +32,7 @@ from assistant.cli.output import (
     narrate,
 )
 from assistant.errors import UsageError
+from assistant.redact import head_of
 
 if TYPE_CHECKING:
     import typer
@@ -281,7 +282,7 @@ _DIGITS = re.compile(r"-?[0-9]{1,19}")
 def _whole_number(text: str | int, least: int, most: int) -> int:
     if _DIGITS.fullmatch(str(text)) and least <= (number := int(text)) <= most:
         return number
-    raise typer.BadParameter(f"wanted a number from {least} to {most}, in the digits 0 to 9, found {str(text)[:40]!r}")
+    raise typer.BadParameter(f"wanted a number from {least} to {most}, in the digits 0 to 9, found {head_of(str(text), 40, '…')!r}")
 
 
 quicken()

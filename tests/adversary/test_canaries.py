@@ -125,7 +125,7 @@ ELSEWHERE: dict[str, str] = {
     "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
     "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
     "memory plan": "shows lines of an allocator, and arguments, redacted and escaped: tests/cli/test_cli_memory.py",
-    **dict.fromkeys(("report failures", "report reliability", "report job", "report cost", "report cluster"), NAMES),
+    **dict.fromkeys(map("report {}".format, "failures reliability job cost cluster user node week".split()), NAMES),
     "stop": "prints where the switch is; why it was set is shown by status",
     **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
     **dict.fromkeys("audit head|audit anchor|audit verify|audit accept".split("|"), NUMBERS),

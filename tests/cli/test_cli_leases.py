@@ -73,7 +73,8 @@ def test_without_a_yes_it_waits_for_one(cli: Run, scheduler: LocalScheduler) -> 
     said = cli("nodes", "leases", "--settle")
     assert said.code == Exit.WAITS
     assert said.out.startswith("node02 waits: ")
-    assert cli("approve", "1").code == Exit.DONE
+    (waiting,) = cli("approvals", "--json").objects
+    assert cli("approve", "1", "--digest", waiting["digest"]).code == Exit.DONE
     assert state(scheduler) is NodeState.IDLE
 
 

@@ -371,10 +371,15 @@ def test_a_step_that_was_killed_right_before_its_rename_is_finished_also_where_t
 
 
 def test_a_call_of_a_person_that_was_killed_is_undone_when_it_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rehearsal").mkdir()
+    rehearsed = World(tmp_path / "rehearsal")
+    with monkeypatch.context() as patched:
+        calls = killed_at(patched, 10_000)
+        rehearsed.secure()
     world = World(tmp_path)
     before = tree(world.saved.parent)
     with monkeypatch.context() as patched:
-        killed_at(patched, 4)
+        killed_at(patched, calls.index("link") + 1)
         with pytest.raises(Killed):
             world.secure()
     assert tree(world.saved.parent) != before
