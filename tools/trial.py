@@ -26,7 +26,7 @@ from assistant.recover.resume.plan import TELLS_NO_STEP, WHOLE_UNKNOWN, ResumePl
 from assistant.recover.resume.variable import OPEN
 from assistant.recover.trial.deaths import FileFacts, damage_words
 from assistant.recover.trial.judgement import TrialVerdict, changed_of_saves, judge_trial, removed_besides, trial_answer
-from assistant.recover.trial.marks import attempt_mark, is_changed, marks_of
+from assistant.recover.trial.marks import attempt_mark, is_changed, marks_beside
 from assistant.recover.trial.named_folders import named_folders
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
 from assistant.recover.trial.trial import (
@@ -53,7 +53,7 @@ SANDBOX_OUTPUT = "its output in the sandbox"
 MOST_STARTS, MORE_STARTS = 6, 2
 """Starts of one trial in all, and those of them that follow from what a start died of."""
 MOST_BESIDE = 4000
-MOST_MARKED = 8
+MOST_MARKED = 4
 """Newest checkpoints whose files are held against what they were before a trial."""
 NOTHING: Mapping[Path, str] = MappingProxyType({})
 
@@ -248,9 +248,9 @@ def _damage(plan: _Plan, verdict: TrialVerdict) -> tuple[Path, str] | None:
                 stats = {str(child): file_stat(child) for child in list_folder(path.parent, MOST_BESIDE) if is_regular(child)}
         except (OSError, InputError, UnreadableFile, OwnerDenied):
             return None
-    begun = plan.job.started
+    start = plan.job.started
     facts = {name: FileFacts(stat.size, stat.mtime) for name, stat in stats.items()}
-    words = damage_words(death, facts, begun.timestamp() if begun is not None else None)
+    words = damage_words(death, facts, start.timestamp() if start is not None else None)
     refused = entry.path if entry is not None else path
     return (refused, words) if words and not is_changed(plan.marks, str(refused), plan.job.account) else None
 
@@ -362,7 +362,7 @@ def _plan(context: Context, job_id: str, before: int, margin: int, refused: Mapp
     trials = tuple(trial for trial in filled if not isinstance(trial, str))
     if not trials:
         raise ToolError("; ".join(problem for problem in filled if isinstance(problem, str)))
-    marks = _marks(job, judged, choice.checkpoint)
+    marks = marks_beside(choice.checkpoint.path, (entry.path for entry in judged.entries[-MOST_MARKED:]), job.account)
     return _Plan(
         job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid, is_ready, goes_on_itself, marks
     )
@@ -371,17 +371,6 @@ def _plan(context: Context, job_id: str, before: int, margin: int, refused: Mapp
 def _as_read(way: ResumeWay) -> TrialWay:
     """Return the start of a script that goes on by itself, as it was read."""
     return TrialWay(way.variable, way.argument, way.config_key, arguments=way.arguments)
-
-
-def _marks(job: Job, judged: Inventory, checkpoint: Checkpoint) -> dict[str, str]:
-    """Return the marks of what a trial may choose or refuse: the chosen one, the newest ones, and other files beside them."""
-    paths = [checkpoint.path, *(entry.path for entry in judged.entries[-MOST_MARKED:])]
-    try:
-        with reading_as(job.account):
-            paths += [child for child in list_folder(checkpoint.path.parent, MOST_BESIDE) if is_regular(child)]
-    except (OSError, InputError, UnreadableFile, OwnerDenied):
-        return marks_of(paths, job.account)
-    return marks_of(dict.fromkeys(paths), job.account)
 
 
 def _may_name(plan: _Plan) -> bool:

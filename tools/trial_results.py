@@ -1,7 +1,8 @@
 """What trial starts of an incident have shown, as the steps after them must take it: proven ways, refuted ones, files of no use.
 
 A start that was proven is the one that is submitted, for the checkpoint that it read and at the step that it went on from; one that
-died is submitted no more, and the file that it died of is refused. A trial that could not run binds nothing.
+died surely of its own is submitted no more. A file is refused only where its form was the error and its size speaks against it.
+A trial that could not run binds nothing, and neither does one of another attempt, or of files that have changed since.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def _is_of_now(job: Job, answer: Mapping[str, Any]) -> bool:
         return False
     if not isinstance(marks, Mapping):
         return not refused
-    named = {str(path) for path in (*marks, *(refused if isinstance(refused, Mapping) else ()))}
-    return not any(is_changed(marks, path, job.account, may_be_gone=path in (refused or ())) for path in named)
+    bound_paths = {str(path) for path in (*marks, *(refused if isinstance(refused, Mapping) else ()))}
+    return not any(is_changed(marks, path, job.account, may_be_gone=path in (refused or ())) for path in bound_paths)
 
 
 def way_after_trials(context: Context, job: Job, way: ResumeWay) -> ResumeWay:

@@ -69,9 +69,9 @@ def shown_variables(job: Job, programs: Sequence[JobProgram], read: FileReader) 
     for line, around in _telling_lines(job, read):
         if not SPEAKS_OF_IT.search(around) or OPPOSITE.search(around):
             continue
-        found = {name: _templates(job, name, value) for name, value in _assignments(job, line, read)}
-        if all(found.values()):  # what sets more than a checkpoint may do more than go on from it
-            examples = {**found, **examples}
+        templates_by_name = {name: _templates(job, name, value) for name, value in _assignments(job, line, read)}
+        if all(templates_by_name.values()):  # what sets more than a checkpoint may do more than go on from it
+            examples = {**templates_by_name, **examples}
     code = "\n".join(line for line in spec.script.splitlines() if not line.lstrip().startswith("#"))
     own = [match["name"] for match in IN_SHELL.finditer(code)]
     own += [name for program in programs for source in program.sources for name in _put_before_a_listing(source)]

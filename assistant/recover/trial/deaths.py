@@ -92,13 +92,15 @@ class TrialDeath(NamedTuple):
     """Whether the error is surely of the program's own, so that the start is refuted; else whether it may go on is not known."""
     of_form: bool = False
     """Whether it is the form, length or checksum of that very file of which it died."""
+    is_read: bool = False
+    """Whether that file was seen to be read; an empty one never is."""
 
     @property
     def words(self) -> str:
         """For people."""
         read = f"read {self.file} and " if self.file else ""
-        whose = "of its own error" if self.is_sure else "of an error that may be of the sandbox"
-        return f"it {read}died {whose}" + (f": {self.error!r}" if self.error else "")
+        reason = "of its own error" if self.is_sure else "of an error that may be of the sandbox"
+        return f"it {read}died {reason}" + (f": {self.error!r}" if self.error else "")
 
 
 class _Ending(NamedTuple):
@@ -108,7 +110,7 @@ class _Ending(NamedTuple):
     """The error where it is one, else the last line of the program's own."""
     inner: tuple[str, ...] = ()
     """The lines of the innermost frames of its traceback."""
-    behind: int = 0
+    lines_after: int = 0
     """Lines of the program's own behind the error."""
 
 
@@ -148,14 +150,14 @@ def death_of(exit_code: int | None, texts: Sequence[str], read: Sequence[str], n
         return None
     lines = {ending.line for ending in errors}
     ending = errors[0] if len(lines) == 1 else _Ending("")
-    is_last = ending.behind == 0 and exit_code != 0
+    is_last = ending.lines_after == 0 and exit_code != 0
     of_form = OF_FORM.search(ending.line) is not None
     is_sure = (of_form or OF_PROGRAM.match(ending.line) is not None) and (is_last or (exit_code == 0 and bool(raised)))
     read_file = _named_in(ending.line, paths) or (read[-1] if read and _is_in_load(ending) else "")
     file_for_people = read_file or (read[0] if len(read) == 1 else "")
     worded = next((item.line for item in reversed(endings) if ERROR_WORDS.search(item.line)), "")
     error = head_of(ending.line or worded, 200)
-    return TrialDeath(error, file_for_people, is_sure, of_form and is_last and bool(read_file))
+    return TrialDeath(error, file_for_people, is_sure, of_form and is_last and bool(read_file), read_file in read)
 
 
 def _ending(text: str) -> _Ending:
@@ -198,7 +200,8 @@ def _named_in(line: str, paths: Sequence[str]) -> str:
     """Return the one path that a line names by its last parts; empty for none, or several."""
     for parts in (2, 1):
         ends = {path: "/".join(PurePosixPath(path).parts[-parts:]) for path in paths}
-        paths_named = [path for path, end in ends.items() if re.search(rf"(?<![\w.-]){re.escape(end)}(?![\w-]|\.\w)", line)]
+        before = r"[\w.-]" if parts > 1 else r"[\w./-]"  # a name in another folder is another file
+        paths_named = [path for path, end in ends.items() if re.search(rf"(?<!{before}){re.escape(end)}(?![\w-]|\.\w)", line)]
         if len(paths_named) == 1:
             return paths_named[0]
     return ""
@@ -221,6 +224,8 @@ def damage_words(death: TrialDeath, files: Mapping[str, FileFacts], since: float
     """
     facts, path = files.get(death.file), PurePosixPath(death.file)
     if facts is None or not (death.is_sure and death.of_form) or since is None or facts.mtime < since:
+        return ""
+    if facts.size and not death.is_read:
         return ""
     if path.name in TRACKER_NAMES or path.suffix.lower() in TEXT_FORMS:
         return ""

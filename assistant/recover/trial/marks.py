@@ -9,33 +9,56 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.records import Job
-from assistant.untrusted import is_regular, list_folder, reading_as, status_of
+from assistant.untrusted import LOOK_S, is_regular, list_folder, reading_as, status_of, within
 
-MOST_FILES = 2000
+MOST_FILES = 4000
 MOST_DEPTH = 4
 UNREADABLE = (OSError, InputError, UnreadableFile, OwnerDenied)
 
 
 def mark_of(path: Path, account: str) -> str:
-    """Return the mark of a file, or of all files of a folder; empty where it is not there, or not to be read whole.
+    """Return the mark of a file, or of a folder and its files; empty where it is not there or not to be read.
+
+    Of a folder with more than `MOST_FILES` files in a folder, or deeper than `MOST_DEPTH`, it is that of the folder alone.
 
     Args:
         path: Of a checkpoint.
         account: As whom to look.
+
+    Raises:
+        Unavailable: The storage did not answer.
     """
+
+    def look() -> str:
+        if is_regular(path):
+            return _mark(status_of(path))
+        try:
+            lines = sorted(_lines(path, MOST_DEPTH))
+        except UNREADABLE:
+            lines = []
+        return hashlib.sha256("\n".join([_mark(status_of(path)), *lines]).encode(errors="surrogateescape")).hexdigest()
+
     try:
         with reading_as(account):
-            if is_regular(path):
-                return _mark(status_of(path))
-            lines = sorted(_lines(path, MOST_DEPTH)) if path.is_dir() else []
+            return within(LOOK_S, look, str(path))
     except UNREADABLE:
         return ""
-    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest() if 0 < len(lines) <= MOST_FILES else ""
 
 
 def marks_of(paths: Iterable[Path], account: str) -> dict[str, str]:
     """Return the marks of checkpoints, by their paths."""
     return {str(path): mark_of(path, account) for path in paths}
+
+
+def marks_beside(checkpoint: Path, saves: Iterable[Path], account: str) -> dict[str, str]:
+    """Return the marks of what a trial may choose or refuse: the chosen checkpoint, some saves, and the files of their folder."""
+    paths = [checkpoint, *saves]
+    try:
+        with reading_as(account):
+            paths += [child for child in list_folder(checkpoint.parent, MOST_FILES) if is_regular(child)]
+    except UNREADABLE:
+        return marks_of(paths, account)
+    return marks_of(dict.fromkeys(paths), account)
 
 
 def attempt_mark(job: Job) -> str:
