@@ -22,13 +22,23 @@ from assistant.recover.restart import attempt_of, plan_restart
 from assistant.recover.resume.config import config_of
 from assistant.recover.resume.documented import said_commands
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
-from assistant.recover.resume.plan import resume_plan
+from assistant.recover.resume.plan import TELLS_NO_STEP, WHOLE_UNKNOWN, ResumePlan, resume_plan
 from assistant.recover.resume.variable import OPEN
 from assistant.recover.trial.deaths import FileFacts, damage_words
-from assistant.recover.trial.judgement import TrialVerdict, judge_trial, removed_besides, trial_answer
+from assistant.recover.trial.judgement import TrialVerdict, changed_of_saves, judge_trial, removed_besides, trial_answer
+from assistant.recover.trial.marks import attempt_mark, is_changed, marks_beside
 from assistant.recover.trial.named_folders import named_folders
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
-from assistant.recover.trial.trial import LONGEST_S, TrialWay, longest_s, spec_digest, trial_command, trial_for, trials_of
+from assistant.recover.trial.trial import (
+    LONGEST_S,
+    TrialWay,
+    has_fewer_devices,
+    longest_s,
+    spec_digest,
+    trial_command,
+    trial_for,
+    trials_of,
+)
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import checkpoint_before, read_way, refused_from_log, search_of
@@ -43,6 +53,8 @@ SANDBOX_OUTPUT = "its output in the sandbox"
 MOST_STARTS, MORE_STARTS = 6, 2
 """Starts of one trial in all, and those of them that follow from what a start died of."""
 MOST_BESIDE = 4000
+MOST_MARKED = 4
+"""Newest checkpoints whose files are held against what they were before a trial."""
 NOTHING: Mapping[Path, str] = MappingProxyType({})
 
 
@@ -59,6 +71,10 @@ class _Plan(NamedTuple):
     uid: int
     is_ready: bool
     """Whether by reading it takes the chosen checkpoint by itself, with nothing moved: then other ways only follow a refutation."""
+    goes_on_itself: bool
+    """Whether by reading it goes on by itself: then a variable proves nothing unless the start as it is was refuted."""
+    marks: Mapping[str, str]
+    """Of what may be chosen or refused, from before it was tried."""
 
 
 @tool(risk=Risk.CHANGE, kind="trial")
@@ -156,6 +172,8 @@ class _Series:
             self.waiting = [trial for trial in self.plan.trials if self._key(trial) not in self.tried]
         elif self.plan.is_ready and verdict.started and not verdict.refuted:
             self.waiting = []  # it is left as it was read
+        elif self.plan.goes_on_itself and not self.refuted:
+            self.waiting = [trial for trial in self.waiting if not trial.variable]
         self.waiting += _named_commands(self.plan, [*self.plan.trials, *self.waiting], verdict.output)
 
     def _key(self, trial: TrialWay) -> tuple[str, Path, int]:
@@ -171,6 +189,7 @@ def _proven(series: _Series, start: _Start, note: str) -> dict[str, Any]:
     return {
         "proven": "yes",
         "job": plan.job.id,
+        **_binding(series),
         "variable": trial.variable,
         "argument": trial.argument,
         "arguments": list(trial.arguments) if trial.arguments is not None else None,
@@ -187,6 +206,13 @@ def _proven(series: _Series, start: _Start, note: str) -> dict[str, Any]:
     }
 
 
+def _binding(series: _Series) -> dict[str, Any]:
+    """Return to which attempt and files an answer is bound: where they are others, it counts for nothing."""
+    plan = series.plan
+    bound = {str(path) for path in (plan.checkpoint.path, *series.refused)}
+    return {"attempt": attempt_mark(plan.job), "marks": {path: mark for path, mark in plan.marks.items() if path in bound}}
+
+
 def _unproven(series: _Series, node: str) -> dict[str, Any]:
     """Return the answer of a trial that proved nothing, with what its starts have shown."""
     ending = "cut off before it showed anything: not known" if series.cut_off else "not proven"
@@ -195,6 +221,7 @@ def _unproven(series: _Series, node: str) -> dict[str, Any]:
     return {
         "proven": "",
         "job": series.plan.job.id,
+        **_binding(series),
         "node": node,
         "note": note,
         "appendix": f"; {note}" * bool(series.starts),
@@ -221,8 +248,11 @@ def _damage(plan: _Plan, verdict: TrialVerdict) -> tuple[Path, str] | None:
                 stats = {str(child): file_stat(child) for child in list_folder(path.parent, MOST_BESIDE) if is_regular(child)}
         except (OSError, InputError, UnreadableFile, OwnerDenied):
             return None
-    words = damage_words(death, {name: FileFacts(stat.size, stat.mtime) for name, stat in stats.items()})
-    return (entry.path if entry is not None else path, words) if words else None
+    start = plan.job.started
+    facts = {name: FileFacts(stat.size, stat.mtime) for name, stat in stats.items()}
+    words = damage_words(death, facts, start.timestamp() if start is not None else None)
+    refused = entry.path if entry is not None else path
+    return (refused, words) if words and not is_changed(plan.marks, str(refused), plan.job.account) else None
 
 
 @trial_start.lookup
@@ -325,12 +355,22 @@ def _plan(context: Context, job_id: str, before: int, margin: int, refused: Mapp
         raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
     spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
     is_ready = way.means is ResumeMeans.NEWEST and resume_plan(way, judged, choice.checkpoint).ready
-    trials = (trials[-1], *trials[:-1]) if is_ready else trials  # as it was read, it would load the chosen one
+    goes_on_itself = way.means in (ResumeMeans.NEWEST, ResumeMeans.TRACKER)
+    if goes_on_itself and not refused:  # as it is first: what it does without a variable decides whether one may count
+        trials = tuple(sorted(trials, key=lambda trial: trial != _as_read(way)))
     filled = [trial_for(trial, job, job.spec, choice.checkpoint) for trial in trials]
     trials = tuple(trial for trial in filled if not isinstance(trial, str))
     if not trials:
         raise ToolError("; ".join(problem for problem in filled if isinstance(problem, str)))
-    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid, is_ready)
+    marks = marks_beside(choice.checkpoint.path, (entry.path for entry in judged.entries[-MOST_MARKED:]), job.account)
+    return _Plan(
+        job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid, is_ready, goes_on_itself, marks
+    )
+
+
+def _as_read(way: ResumeWay) -> TrialWay:
+    """Return the start of a script that goes on by itself, as it was read."""
+    return TrialWay(way.variable, way.argument, way.config_key, arguments=way.arguments)
 
 
 def _may_name(plan: _Plan) -> bool:
@@ -395,6 +435,8 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
     as_read = as_read and (trial.variable, trial.argument) == (plan.way.variable, plan.way.argument)
     way = plan.way if as_read else trial.way("a trial")
     led = resume_plan(way, plan.inventory, plan.checkpoint)
+    if as_read and any(doubt in led.refusal for doubt in (WHOLE_UNKNOWN, TELLS_NO_STEP)):
+        led = ResumePlan()  # in the sandbox it harms nothing, and shows what the script makes of that file
     if led.refusal:
         return _Start(trial, TrialVerdict(False, led.refusal, started=False))
     if led.tracker is not None and is_link(led.tracker, plan.job.account):
@@ -415,7 +457,12 @@ def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds:
     context.confirm()
     reply = context.transport.run([node], command, timeout_s=longest_s(seconds) + 60)[node]
     answer = trial_answer(reply)
-    verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
+    verdict = judge_trial(answer, plan.checkpoint, plan.inventory, fewer=has_fewer_devices(plan.job, plan.spec))
+    shows_more = bool(trial.variable or trial.bound)
+    if shows_more and (harmed := changed_of_saves(answer, plan.checkpoint, plan.inventory, slots=not trial.variable)):
+        verdict = replace(verdict, proven=False, refuted=True, note=f"{verdict.note}, and it changed {harmed}")
+    if is_changed(plan.marks, str(plan.checkpoint.path), plan.job.account):
+        verdict = replace(verdict, proven=False, refuted=False, death=None, note=f"{plan.checkpoint.path} changed meanwhile")
     lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and (trial.variable or trial.bound) else ""
     verdict = TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
     verdict = replace(verdict, output="\n".join(answer.texts[:1]))

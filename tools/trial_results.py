@@ -1,7 +1,8 @@
 """What trial starts of an incident have shown, as the steps after them must take it: proven ways, refuted ones, files of no use.
 
 A start that was proven is the one that is submitted, for the checkpoint that it read and at the step that it went on from; one that
-died is submitted no more, and the file that it died of is refused. A trial that could not run binds nothing.
+died surely of its own is submitted no more. A file is refused only where its form was the error and its size speaks against it.
+A trial that could not run binds nothing, and neither does one of another attempt, or of files that have changed since.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from assistant.recover.checkpoints.layout import UNKNOWN_STEP, file_stat
 from assistant.recover.checkpoints.shards import NO_STEP
 from assistant.recover.directives import start_line
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.trial.marks import attempt_mark, is_changed
 from assistant.recover.trial.trial import TrialWay, proven_trial, spec_digest, trials_of
 from assistant.tooling import Context
 from assistant.untrusted import is_regular, reading_as
@@ -44,8 +46,19 @@ def trial_results(context: Context, job: Job, key: str = "") -> Iterator[Mapping
             continue
         outcome = context.history.outcome(call.id)
         value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
-        if not key or (job.spec is not None and value.get(key) == spec_digest(job.spec)):
+        if (not key or (job.spec is not None and value.get(key) == spec_digest(job.spec))) and _is_of_now(job, value):
             yield value
+
+
+def _is_of_now(job: Job, answer: Mapping[str, Any]) -> bool:
+    """Tell whether attempt, chosen checkpoint and refused files are what a trial tried; a refused one may be gone."""
+    marks, refused = answer.get("marks"), answer.get("refused")
+    if answer.get("attempt", attempt_mark(job)) != attempt_mark(job):
+        return False
+    if not isinstance(marks, Mapping):
+        return not refused
+    bound_paths = {str(path) for path in (*marks, *(refused if isinstance(refused, Mapping) else ()))}
+    return not any(is_changed(marks, path, job.account, may_be_gone=path in (refused or ())) for path in bound_paths)
 
 
 def way_after_trials(context: Context, job: Job, way: ResumeWay) -> ResumeWay:

@@ -43,11 +43,11 @@ def test_a_link_or_a_book_without_end_is_not_read(tmp_path: Path) -> None:
 
 def test_a_documented_way_is_told_and_tried_where_reading_leaves_it_open(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("import torch, store\nstate = store.read()\ntorch.load(state)\ntorch.save({}, 'out/a_1.pt')\n")
-    (tmp_path / "README").write_text("To continue: WARM=out/a_1.pt sbatch run.sh\n")
+    (tmp_path / "README").write_text("To continue: FROM=out/a_1.pt sbatch run.sh\n")
     job = job_in(tmp_path)
     way = resume_way(job, programs_of(job))
     assert "README:1 says: To continue" in way.usage
-    assert way.trial_variables[:1] == ("WARM={checkpoint}",)
+    assert way.trial_variables[:1] == ("FROM={checkpoint}",)
 
 
 @pytest.mark.parametrize(

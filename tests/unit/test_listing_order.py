@@ -14,7 +14,7 @@ import pytest
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.entry import Entry, FileStat, Format
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.listed_saves import without_torn_saves
+from assistant.recover.checkpoints.listed_saves import with_size_doubts
 from assistant.recover.job_program import programs_of
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
 from assistant.recover.resume.plan import resume_plan
@@ -57,13 +57,17 @@ LATE = save(
 )
 
 
-def test_a_file_of_another_name_that_is_shorter_than_the_series_and_was_written_last_is_torn() -> None:
-    judged = without_torn_saves(held(TEN, TWENTY, LATE), job_in(Path("/w")), frozenset(("late.bin",)))
+def test_a_file_of_another_name_that_is_shorter_than_the_series_and_was_written_last_is_in_doubt() -> None:
+    judged = with_size_doubts(held(TEN, TWENTY, LATE), job_in(Path("/w")), frozenset(("late.bin",)))
     assert [one.healthy for one in judged.checkpoints] == [True, True, False]
-    assert judged.checkpoints[-1].problems[0].startswith("torn, or no whole state: 900 bytes, each of the others at least 4,000")
+    assert judged.checkpoints[-1].undecided, "its size alone refuses nothing"
+    assert (
+        judged.checkpoints[-1].problems[0].startswith("may be torn, or another state: 900 bytes, each of the others at least 4,000")
+    )
+    assert "whether late.bin is whole is not known" in resume_plan(newest("late.bin", "s_0020.bin"), judged, TWENTY).refusal
     for kept in (replace(LATE, size_bytes=4000), replace(LATE, saved_at=AT)):
-        judged = without_torn_saves(held(TEN, TWENTY, kept), job_in(Path("/w")), frozenset(("late.bin",)))
-        assert judged.checkpoints[-1].undecided, "as long as the others, or written before them"
+        judged = with_size_doubts(held(TEN, TWENTY, kept), job_in(Path("/w")), frozenset(("late.bin",)))
+        assert judged.checkpoints[-1].problems == LATE.problems, "as long as the others, or written before them"
 
 
 def newest(*names: str) -> ResumeWay:

@@ -18,6 +18,10 @@ CASES = tomllib.loads((Path(__file__).parents[1] / "cases/checkpoints/shown_vari
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_variable_that_is_shown_is_a_way_to_start(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(case.get("source", "print(1)\n"))
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{case['script']}")
+    for name in case.get("files", ()):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
     spec = JobSpec("x", f"#!/bin/bash\n{case['script']}", work_dir=tmp_path)
     job = Job("7", "x", "", JobState.FAILED, "", ("n1",), None, tmp_path, None, None, None, 1, None, spec=spec)
     assert list(shown_variables(job, programs_of(job), FileReader(""))) == case["shown"]

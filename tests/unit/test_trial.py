@@ -66,7 +66,7 @@ def test_two_witnesses_prove_where_a_script_goes_on(case: dict[str, Any]) -> Non
     ("way", "labels"),
     [
         (ResumeWay(ResumeMeans.UNKNOWN, "?"), ["as it is"]),
-        (ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("CKPT={checkpoint}",)), ["CKPT={checkpoint}", "as it is"]),
+        (ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("CKPT={checkpoint}",)), ["as it is", "CKPT={checkpoint}"]),
         (ResumeWay(ResumeMeans.NONE, "?", trial_arguments=("--from={checkpoint}",)), ["--from={checkpoint}"]),
         (ResumeWay(ResumeMeans.NONE, "begins at the start"), []),
         (ResumeWay(ResumeMeans.NEWEST, "its source"), []),

@@ -25,9 +25,12 @@ def test_only_a_death_of_its_own_counts_and_what_it_read_then_may_be_refused(cas
     assert death is not None
     assert death.error == case["died"].strip("-")
     assert death.file == case["file"]
+    assert death.is_sure is case.get("sure", False)
     files = {path: FileFacts(size, mtime) for path, (size, mtime) in case["files"].items()}
-    assert damage_words(death, files).startswith(case["damage"])
-    assert bool(damage_words(death, files)) is bool(case["damage"])
+    words = damage_words(death, files, 5.0)
+    assert words.startswith(case["damage"])
+    assert bool(words) is bool(case["damage"])
+    assert damage_words(death, files, None) == "", "when the attempt began is not known"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_only_a_death_of_its_own_counts_and_what_it_read_then_may_be_refused(cas
                 ("/w/ckpt/step_40/a",),
                 (),
                 (),
-                ("resuming from ckpt/step_40\nstep 41 loss 2\nstep 42 loss 2\nIndexError: shard 9\n",),
+                ("resuming from ckpt/step_40\nstep 41 loss 2\nstep 42 loss 2\nIndexError: list index out of range\n",),
             ),
             True,
         ),
@@ -56,6 +59,12 @@ def test_a_start_that_died_is_refuted_and_one_that_could_not_run_is_not(answer: 
     verdict = judge_trial(answer, checkpoint(40), Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), ()))
     assert not verdict.proven
     assert verdict.refuted is refuted, verdict.note
+
+
+def test_with_fewer_ranks_or_devices_than_the_job_has_no_death_tells_anything() -> None:
+    answer = TrialAnswer("", 1, 3.0, ("/w/ckpt/step_40/a",), (), (), ("ValueError: bad magic in step_40/a\n",))
+    verdict = judge_trial(answer, checkpoint(40), Inventory(Path("/w/ckpt"), (checkpoint(40),), ()), fewer=True)
+    assert (verdict.refuted, verdict.death) == (False, None)
 
 
 def test_what_it_died_of_is_said() -> None:

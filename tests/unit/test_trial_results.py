@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from assistant.errors import ToolError
 from assistant.records import Call, CallStatus, Outcome
 from assistant.recover.joblog import SkipWish
 from assistant.recover.resume.means import ResumeMeans, ResumeWay
+from assistant.recover.trial.marks import marks_of
 from assistant.recover.trial.trial import TrialWay, spec_digest
 from assistant.tools import checkpoints, resubmit
 from assistant.tools.aside import setting_aside
@@ -39,7 +41,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def after(world: World, **answer: Any) -> World:
     spec = world.context.scheduler.job(world.job).spec
     assert spec is not None
-    value = {"submission": spec_digest(spec), "note": "tried in a sandbox on n3", **answer}
+    marks = marks_of(map(Path, answer.get("refused", ())), "")
+    value = {"submission": spec_digest(spec), "note": "tried in a sandbox on n3", "marks": marks, **answer}
     call = Call(18, 3, "trial_start", {"job": world.job}, "", "playbook:p", START, CallStatus.DONE)
     history = MadeCalls(call, ends=[Outcome(18, True, value, "", START)])
     world.context = replace(world.context, history=history)
@@ -77,6 +80,21 @@ def test_a_file_that_no_rule_takes_for_a_checkpoint_is_one_once_a_start_has_died
         plan_submission(world.context, world.job, checkpoint=newest, exclude=(), skip=SkipWish(0, 0, 0))
     crash.rename(world.saved.parent / "crash.sav")
     assert choose_checkpoint(world.context, world.job)["set_aside"] == [], "it is gone, and nothing is in the way any more"
+
+
+def test_a_result_counts_for_nothing_where_the_file_or_the_attempt_is_another(world: World) -> None:
+    newest = choose_checkpoint(world.context, world.job)["path"]
+    after(world, refuted="yes", refused={newest: "torn: 90 bytes"})
+    assert choose_checkpoint(world.context, world.job)["path"] != newest
+    after(world, refuted="yes", refused={newest: "torn: 90 bytes"}, attempt=f"{world.job} 2020-01-01T00:00:00+00:00")
+    assert choose_checkpoint(world.context, world.job)["path"] == newest, "the job was put back into the queue since"
+    after(world, refuted="yes", refused={newest: "torn: 90 bytes"}, marks={})
+    assert choose_checkpoint(world.context, world.job)["path"] == newest, "what was tried is not known"
+    after(world, refuted="yes", refused={newest: "torn: 90 bytes"})
+    for file in Path(newest).rglob("*"):
+        os.utime(file, (1_900_000_000, 1_900_000_000))
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["path"], chosen["refused"]) == (newest, []), "the file was written again since"
 
 
 def test_the_start_that_was_proven_is_submitted_and_no_other(world: World) -> None:

@@ -87,14 +87,54 @@ def test_a_documented_variable_is_tried_once_the_start_as_it_is_has_died(world: 
     assert answer["start"], "what is submitted is held against it"
 
 
-def test_a_chosen_checkpoint_of_which_it_dies_gives_way_to_the_one_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "refuted"),
+    [
+        ("AssertionError: nothing left to train: step 60 is the last", "yes"),
+        ("ValueError: record 812 has no label", "yes"),
+        ("ValueError: bad length in {file}", "yes"),
+        ('psycopg2.OperationalError: could not translate host name "db.site" to address: Name or service not known', ""),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/raid/cache/tokens.idx'", ""),
+    ],
+)
+def test_no_death_makes_a_healthy_newest_checkpoint_give_way(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: str, refuted: str
+) -> None:
     path, step = newest(world)
     before = choose_checkpoint(world.context, world.job, which="before_step", step=step)
     file = next(file for file in sorted(Path(path).rglob("*")) if file.is_file())
-    answer, _ = tried(world, monkeypatch, BY_ITSELF, died(str(file)), went_on(before["path"], before["step"]))
-    assert (answer["proven"], answer["checkpoint"]) == ("yes", before["path"]), answer["note"]
-    assert list(answer["refused"]) == [path]
-    assert path in answer["set_aside"], "a script that takes the newest would take it again"
+    first = {"exit": 1, "opened": [str(file)], "output": ERROR.format(error.format(file=file))}
+    answer, sandbox = tried(world, monkeypatch, BY_ITSELF, first, went_on(before["path"], before["step"]))
+    assert (answer["proven"], answer["refuted"], answer["refused"]) == ("", refuted, {}), answer["note"]
+    assert len(sandbox.commands) == 1, "no older one is chosen because of it"
+
+
+def test_a_file_of_state_in_json_is_never_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest(world)
+    (world.saved / "history.json").write_text("x" * 4000)
+    state = world.saved / "state.json"
+    state.write_text('{"last": 40}')
+    answer, _ = tried(world, monkeypatch, BY_ITSELF, died(str(state), "ValueError: truncated"))
+    assert answer["refused"] == {}
+
+
+def test_where_a_script_goes_on_by_itself_a_variable_proves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, step = newest(world)
+    way = replace(BY_ITSELF, trial_variables=("FROM={checkpoint}",))
+    answer, sandbox = tried(world, monkeypatch, way, went_on(path, step))
+    assert (answer["proven"], answer["variable"], len(sandbox.commands)) == ("yes", "", 1), "as it is comes first"
+    assert (answer["attempt"].split(" ")[0], list(answer["marks"])) == (world.job, [path])
+
+
+@pytest.mark.parametrize("was", [1, None], ids=["written over", "added"])
+def test_a_variable_by_which_a_healthy_checkpoint_changes_is_refuted(
+    world: World, monkeypatch: pytest.MonkeyPatch, was: int | None
+) -> None:
+    path, step = newest(world)
+    way = ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("FROM={checkpoint}",))
+    changed = {**went_on(path, step), "changed": [{"path": f"{path}/model.bin", "was": was}]}
+    answer, _ = tried(world, monkeypatch, way, {"exit": None}, changed)
+    assert (answer["proven"], answer["refuted"]) == ("", "yes"), answer["note"]
 
 
 def test_a_start_that_always_dies_is_tried_a_bounded_number_of_times_and_refuted(

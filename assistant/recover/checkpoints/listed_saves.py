@@ -1,7 +1,8 @@
 """Files beside a run's checkpoints that its program takes into account when it looks for the newest: `states/emergency.lbm`.
 
 A save in an emergency bears another name than the series, and its writer is ended while it writes. A program that takes the newest
-of `states/*.lbm` takes it before all others, so it is one of the checkpoints, and one that is shorter than all of them is torn.
+of `states/*.lbm` takes it before all others, so it is one of the checkpoints. One that is shorter than all of them may be torn, or
+be another state: its size alone does not tell.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from assistant.untrusted import is_regular, reading_as
 MOST_LISTED = 8
 """Files of other names than the series that are looked at."""
 ALIKE = 0.9
-"""The least share of the largest that files of one size make up; a shorter one is torn."""
+"""The least share of the largest that files of one size make up; a shorter one is in doubt."""
 FEWEST_ALIKE = 2
 
 
@@ -75,8 +76,8 @@ def _other_names(holdings: Inventory, listed: Sequence[Path], account: str) -> l
     return names
 
 
-def without_torn_saves(listing: Inventory, job: Job, names: frozenset[str]) -> Inventory:
-    """Return an inventory in which a file of another name is refused that the attempt wrote last and that is shorter than the rest.
+def with_size_doubts(listing: Inventory, job: Job, names: frozenset[str]) -> Inventory:
+    """Return an inventory in which a file of another name is undecided that was written last and is shorter than the rest.
 
     Args:
         listing: What the folder of the job holds.
@@ -92,7 +93,7 @@ def without_torn_saves(listing: Inventory, job: Job, names: frozenset[str]) -> I
         if save.path.name not in names or save.healthy or not one_size or save.size_bytes >= ALIKE * min(alike):
             return save
         sizes = f"{save.size_bytes:,} bytes, each of the others at least {min(alike):,}"
-        reason = f"torn, or no whole state: {sizes}, and it was written last"
-        return replace(save, healthy=False, undecided=False, problems=(reason,))
+        reason = f"may be torn, or another state: {sizes}, and it was written last"
+        return replace(save, healthy=False, undecided=True, problems=(reason, *save.problems)) if save.undecided else save
 
     return replace(listing, checkpoints=tuple(map(judged, listing.checkpoints))) if names and job.state.ended else listing

@@ -16,7 +16,7 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.listed_saves import with_listed_saves, without_torn_saves
+from assistant.recover.checkpoints.listed_saves import with_listed_saves, with_size_doubts
 from assistant.recover.checkpoints.named_saves import with_places, with_turns
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, Walk, new_checkpoints, own_folder
 from assistant.recover.checkpoints.ownership import histories_of, own_checkpoints
@@ -94,7 +94,7 @@ def search_checkpoints(
     if not own.doubt:
         with reading_as(job.account):
             placed = with_places(with_turns(own.inventory, job, texts, now=now), job, texts, now=now)
-            placed = without_torn_saves(placed, job, names)
+            placed = with_size_doubts(placed, job, names)
             ends = save_ends(placed, job, texts, search.programs)
             return replace(search, inventory=with_save_ends(placed, ends, now=now, live=not job.state.ended))
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"

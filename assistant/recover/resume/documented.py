@@ -27,7 +27,7 @@ from assistant.recover.job_program import FileReader
 from assistant.recover.joblog import log_lines
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume.means import OwnerCommand
-from assistant.recover.resume.script_variable import is_harmless
+from assistant.recover.resume.script_variable import counts_for_a_step, is_harmless, names_a_checkpoint
 from assistant.recover.shell.folders import listed_folder
 from assistant.redact import head_of
 from assistant.schedulers.slurm_spec import exports_plainly
@@ -57,6 +57,13 @@ NAMED_PLACE = re.compile(
     r"[<\[{(]?\$?\{?(?:[A-Z_]*(?:PATH|CKPT|CHECKPOINT|FILE|DIR|FOLDER)|path\S*|checkpoint\S*|ckpt\S*)\}?[>\])}]?|\.\.\."
 )
 YES = frozenset(("1", "true", "yes", "on", "auto", "latest", "last", "newest", "resume"))
+OPPOSITE = re.compile(
+    r"\b(?:never|not|no|cannot|\w+n't|without|instead|scratch|anew|afresh|fresh|clean\w*|remov\w+|delet\w+|discard\w*|ignor\w+|"
+    r"disabl\w+|except|unless|begins? again|start(?:s|ing)? over|from (?:the )?(?:start|beginning|zero)|empty|broken|debug\w*|"
+    r"evaluat\w+)\b",
+    re.IGNORECASE,
+)
+"""Words of lines that speak of the opposite, or of something else: no variable is taken from them."""
 VALUED_OPTION = re.compile(r"-[a-zA-Z]|--[\w-]+")
 
 
@@ -89,7 +96,7 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
     for name, text in texts.items():
         for number, line, about in _telling_lines(name, text):
             lines.append(f"{name}:{number} says: {head_of(line, LONGEST_LINE)}{_warning(line, targets)}")
-            variables += _assignments(job, folder, line, read) if about else []
+            variables += _assignments(job, folder, line, read) if about and not OPPOSITE.search(line) else []
     lines = list(dict.fromkeys(lines))[:MOST_LINES]
     return DocumentedWay("; ".join(lines), tuple(dict.fromkeys(variables)))
 
@@ -174,7 +181,10 @@ def _assignments(job: Job, folder: Path, line: str, read: FileReader) -> Iterato
         return  # arguments behind the script are its owner's to give
     for word in leading:
         name, equals, value = word.partition("=")
-        if equals and job.spec is not None and is_harmless(name) and exports_plainly(job.spec, name):
+        is_number = value.isdecimal() and value not in YES
+        if not names_a_checkpoint(name) or (is_number and not counts_for_a_step(name)):
+            continue
+        if equals and job.spec is not None and exports_plainly(job.spec, name):
             yield from map(partial("{}={}".format, name), templates_of_example(value))
 
 

@@ -60,6 +60,7 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
+WHOLE_UNKNOWN = "is whole is not known"
 TELLS_NO_STEP = "tells no step, and this script may load it instead of"
 REMOVED_FIRST = "its script removes"
 """How a refusal begins where a start would take the checkpoints away before anything is loaded."""
@@ -182,7 +183,7 @@ def _by_listing(
     open_saves = {save.path for save in (inventory.checkpoints if inventory is not None else ()) if save.undecided}
     before = listed[: listed.index(checkpoint.path)] if checkpoint.path in listed else listed
     if unjudged := next((path.name for path in before if path in open_saves), ""):
-        doubt = f"whether {unjudged} is whole is not known, and {checkpoint.path.name} was chosen"
+        doubt = f"whether {unjudged} {WHOLE_UNKNOWN}, and {checkpoint.path.name} was chosen"
         return plan if plan.refusal else ResumePlan(f"{way.sentence}; {doubt}; {SETTLE}")
     return _picked(replace(way, picks=tuple(map(str, listed))), inventory, checkpoint)
 

@@ -40,6 +40,13 @@ NEVER_SET = re.compile(
     re.IGNORECASE,
 )
 """Names that mean something to shells, loaders, launchers and schedulers, whatever a script does with them besides."""
+SWITCHES = frozenset(
+    "fresh clean debug seed epochs epoch batch samples sample keep log logs logging out output outdir reset force overwrite max "
+    "min num total end stop per every interval freq save warmup eval val test train mode rate lr size count steps iters points "
+    "data no skip delete remove dry dryrun".split()
+)
+"""Parts of names of variables that switch or measure what a run does, and never say from where it goes on."""
+COUNTS = frozenset("step iter iteration ckpt checkpoint chkpt snapshot".split())
 SPEAKS = frozenset(("echo", "printf", "[", "[[", "test", ":", "true", "(("))
 """Commands of a script that change nothing by what they are given."""
 STEP_OPTIONS = frozenset(("ckpt_step", "load_step", "load_tag", "resume_step", "resume_iter", "start_step", "checkpoint_step"))
@@ -64,6 +71,16 @@ PROBE_NAME = f"step_{PROBE_STEP}"
 def may_be_set(name: str) -> bool:
     """Tell whether a restart may set a variable of this name at all, and whether it speaks of going on."""
     return GOES_ON.search(name) is not None and is_harmless(name)
+
+
+def names_a_checkpoint(name: str) -> bool:
+    """Tell whether a variable that is only shown may name where a run goes on, and switches or measures nothing by its name."""
+    return may_be_set(name) and not SWITCHES.intersection(name.lower().split("_"))
+
+
+def counts_for_a_step(name: str) -> bool:
+    """Tell whether a number in a variable of this name may be a step of the run: `FROM_STEP`, `CKPT_ITER`, `CKPT`."""
+    return names_a_checkpoint(name) and not COUNTS.isdisjoint(name.lower().split("_"))
 
 
 def is_harmless(name: str) -> bool:

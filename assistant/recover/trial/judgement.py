@@ -111,20 +111,22 @@ def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None) -> TrialVerdict:
+def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None, *, fewer: bool = False) -> TrialVerdict:
     """Return whether a trial proves that the script goes on from the chosen checkpoint.
 
     Args:
         answer: Of the sandbox.
         checkpoint: The one that a restart is to go on from.
         inventory: What its folder holds.
+        fewer: Whether the trial had fewer ranks or devices than the job: then its death tells nothing.
     """
     if answer.problem:
         return TrialVerdict(False, answer.problem)
     outcome = "ended by itself" if answer.exit_code is not None else f"ran for {answer.seconds:.0f} s"
     loads = [loaded_checkpoint(Lines.of(text.splitlines())) for text in answer.texts]
     comparisons = [compare_loaded(checkpoint, load) for load in loads]
-    death = death_of(answer.exit_code, answer.texts, answer.read, _names(inventory))
+    death = death_of(answer.exit_code, answer.texts, answer.read, _names(inventory)) if not fewer else None
+    is_own = death is not None and death.is_sure
     otherwise = next((item for item in comparisons if item.differs), None)
     if otherwise is not None:
         return TrialVerdict(False, otherwise.note, refuted=True, death=death)
@@ -145,16 +147,16 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
             else f"it {outcome} and read no file of {checkpoint.path.name}"
         )
         end = _end(answer)
-        refuses = bool(answer.exit_code) and REFUSES.search(end) is not None
+        refuses = bool(answer.exit_code) and not fewer and REFUSES.search(end) is not None and "onnection" not in end
         words = death.words if death is not None and death.file else f"{words}{end}"
-        return TrialVerdict(False, words, refuted=refuses or death is not None, death=death)
+        return TrialVerdict(False, words, refuted=refuses or is_own, death=death)
     saved = _first_save(answer, checkpoint, inventory)
     steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
     gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
     evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
     if evidence and saved is None and not any(_went_on(answer, text, load) for text, load in zip(answer.texts, loads, strict=True)):
         note = f"it read {read} and failed while it loaded {checkpoint.path.name}{_end(answer)}"
-        return TrialVerdict(False, note, refuted=death is not None, death=death)
+        return TrialVerdict(False, note, refuted=is_own, death=death)
     if saved is not None and (saved <= checkpoint.step or (saved > checkpoint.step + max(gap, 1) and not evidence)):
         return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}", refuted=True)
     if _is_lost(answer, checkpoint) and saved is None:
@@ -165,17 +167,17 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     if saved is None and (lost_name := _lost_beside(answer, inventory)):
         return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
     if evidence and answer.exit_code and death is not None and death.error and saved is None:
-        return TrialVerdict(False, f"it read {read}; {evidence}; and then it died: {death.error!r}", refuted=True)
+        return TrialVerdict(False, f"it read {read}; {evidence}; and then it died: {death.error!r}", refuted=is_own)
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
     if rival := _other_read(answer, inventory, read, same):
         note = f"it read {read} and {rival}, and its log does not tell from which it went on{_end(answer)}"
-        return TrialVerdict(False, note, refuted=death is not None, death=death)
+        return TrialVerdict(False, note, refuted=is_own, death=death)
     if saved is not None and checkpoint.step > 0:
         return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
     cut = f" before it was cut off after {answer.seconds:.0f} s, {NOT_KNOWN}" if is_cut and saved is None else ""
     note = f"it read {read}, and nothing tells at which step it went on{cut}{_end(answer)}"
-    return TrialVerdict(False, note, refuted=death is not None, cut_off=bool(cut), death=death)
+    return TrialVerdict(False, note, refuted=is_own, cut_off=bool(cut), death=death)
 
 
 def _same(checkpoint: Checkpoint, inventory: Inventory | None) -> set[Path]:
@@ -230,6 +232,30 @@ def removed_besides(answer: TrialAnswer, folder: Path) -> str:
         path for path in answer.removed if not Path(path).is_relative_to(folder) and not path.startswith(("/tmp/", "/var/tmp/"))
     )
     return next((path for path in lost if not LEFTOVER.search(path)), "")
+
+
+def changed_of_saves(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory, *, slots: bool) -> str:
+    """Return the chosen checkpoint or another healthy one that a trial changed in any way; empty for none.
+
+    A variable that its owner only shows may mean something else: a log that is written into a checkpoint.
+
+    Args:
+        answer: Of the sandbox.
+        checkpoint: The one that a restart is to go on from.
+        inventory: What its folder holds.
+        slots: Whether a file without a step in its name may be written over once a later step was saved: files in turn.
+    """
+    paths = [checkpoint.path, *(save.path for save in inventory.checkpoints if save.healthy)]
+    saved = _first_save(answer, checkpoint, inventory)
+    has_saved = slots and saved is not None and saved > checkpoint.step
+    changed = [
+        Path(path)
+        for path in answer.changed
+        if path in answer.removed or not has_saved or step_in_name(PurePosixPath(path).name) is not None
+    ]
+    within = [path for path in changed if any(path.is_relative_to(save) or save.is_relative_to(path) for save in paths)]
+    written = [Path(path) for path in answer.saved if any(Path(path).is_relative_to(save) for save in paths)]
+    return next((str(path) for path in (*within, *written)), "")
 
 
 def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:

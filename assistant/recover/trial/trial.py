@@ -117,9 +117,11 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         )
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
-    # with a variable or an argument of its own a script most likely does nothing without it
+    # with an argument of its own a script most likely does nothing without it; a variable counts only where it does not
     # a command is asked first: it takes a moment, and most leave nothing to try
-    return (*commands, *(*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS])
+    likely_ways = [*by_hand][: MOST_TRIALS - 1]
+    has_variable = any(trial.variable for trial in likely_ways)
+    return (*commands, *((*as_it_is, *likely_ways) if has_variable else (*likely_ways, *as_it_is)))
 
 
 def trial_for(trial: TrialWay, job: Job, spec: JobSpec, checkpoint: Checkpoint) -> TrialWay | str:
@@ -261,6 +263,14 @@ def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
     if task.isdecimal():
         variables |= {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": task}
     return variables
+
+
+def has_fewer_devices(job: Job, spec: JobSpec) -> bool:
+    """Tell whether a trial on one node has fewer ranks or devices than the job."""
+    words = " ".join([*(line[7:] for line in spec.script.splitlines() if line.startswith("#SBATCH")), *spec.options])
+    nodes = max(spec.nodes, len(job.nodes), 1)
+    tasks = _number(TASKS, words) or (_number(TASKS_PER_NODE, words) or spec.ranks_per_node) * nodes
+    return tasks > MOST_RANKS or (nodes > 1 and _number(GPUS, words) > 0)
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int:
