@@ -105,8 +105,8 @@ def asked_by(name: str) -> tuple[str, ...]:
 SHORTAGES = {
     "a small process was ended while another program asked": Shortage(
         says=(
-            "The kernel of node02 ended python3 (239, 9 MiB) of this job. Memory was asked for by matlab, as the kernel names it. "
-            f"Its accounting shows 22 MiB (largest task, sampled). {UNKNOWN}",
+            "The kernel of node02 ended python3 (239, 9 MiB, of this job's account). Memory was asked for by matlab, as the kernel "
+            f"names it. The job's accounting shows 22 MiB (largest task, sampled). {UNKNOWN}",
         )
     ),
     "what the job held is not known": Shortage(peak_mib=None, never=(NO_HELP, "largest task")),
@@ -116,6 +116,14 @@ SHORTAGES = {
         kernel=asked_by("cuda-EvtHandlr"), says=("asked for by cuda-EvtHandlr,", UNKNOWN)
     ),
     "a thread of the kernel asked": Shortage(kernel=asked_by("kworker/3:1"), says=("asked for by kworker/3:1,", UNKNOWN)),
+    "the kernel lists processes of others": Shortage(
+        kernel=(MATLAB, "[    900]  2417   900   100000   90000  1234567  0  0 matlab", SMALL),
+        says=("of this job's account). Memory was asked for by matlab", UNKNOWN),
+    ),
+    "a process of another was ended too, and held little": Shortage(
+        kernel=(MATLAB, SMALL, SMALL.replace("239", "900").replace(f"UID:{OWNER_UID}", "UID:2417")),
+        says=("900, 9 MiB, of UID 2417)", UNKNOWN),
+    ),
     "nobody asked": Shortage(kernel=(SMALL,), never=(NO_HELP, "asked for by")),
     "a name reads like a command": Shortage(
         kernel=asked_by("$(reboot)"), says=("a name that is not shown", UNKNOWN), never=("reboot",)

@@ -26,25 +26,35 @@ MOST_SHOWN = 4
 NOT_KNOWN = "Whether a program outside of this job used the memory up is not known."
 
 
+class EndedProcess(NamedTuple):
+    """A process that the kernel ended."""
+
+    user: MemoryUser
+    owner: str
+    """For people: whose it was, as far as that is known."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{_plain(self.user.name)} ({self.user.pid}, {_amount(self.user.resident_kib)}, {self.owner})"
+
+
 class Shortage(NamedTuple):
-    """What the kernel shows of a host's shortage that ended processes of a job."""
+    """What the kernel shows of a host's shortage."""
 
     node: str
-    killed: tuple[MemoryUser, ...]
-    """Processes of the job that it ended; all that it ended there."""
+    killed: tuple[EndedProcess, ...]
     requesters: tuple[str, ...]
     """Names of the programs or threads whose requests it could not meet, the job's own too."""
 
     @property
     def sentence(self) -> str:
         """For people."""
-        processes = ", ".join(
-            f"{_plain(user.name)} ({user.pid}, {_amount(user.resident_kib)})" for user in self.killed[:MOST_SHOWN]
-        )
+        processes = ", ".join(process.words for process in self.killed[:MOST_SHOWN])
         more = f" and {len(self.killed) - MOST_SHOWN} more" if len(self.killed) > MOST_SHOWN else ""
         names = ", ".join(map(_plain, self.requesters[:MOST_SHOWN]))
         asked = f" Memory was asked for by {names}, as the kernel names it." if names else ""
-        return f"The kernel of {self.node} ended {processes}{more} of this job.{asked}"
+        return f"The kernel of {self.node} ended {processes}{more}.{asked}"
 
 
 def _amount(kib: int) -> str:
@@ -56,25 +66,30 @@ def _plain(name: str) -> str:
     return "a name that is not shown" if gives_orders(name) or not name.isprintable() else name
 
 
-def shortage_of(text: str, cited: Sequence[str], job: Job, uid: int) -> Shortage | None:
-    """Return the shortage of a host in which only processes of a job were ended; None where there is none, or others were named.
+def shortage_of(text: str, cited: Sequence[str], job: Job, uid: int | None) -> Shortage | None:
+    """Return what the kernel of a job's first node that ended processes shows of that; None where none did.
 
     Args:
         text: The kernel logs of the job's nodes.
         cited: Lines of them that the diagnosis cites.
         job: That failed.
-        uid: Account of its owner.
+        uid: Account of its owner; None where that is not known.
     """
     users = memory_users(text, cited, job.nodes)
-    number = job.raw_id or job.id
     for node in job.nodes:
-        on_node = [user for user in users if user.host == node]
-        own = [user for user in on_node if (user.job == number if user.job else user.uid == uid)]
-        if not own or len(own) < len(on_node) or not all(user.killed for user in own):
-            continue
-        requesters = [requester.name for requester in memory_requesters(text, cited, job.nodes) if requester.host == node]
-        return Shortage(node, tuple(own), tuple(requesters))
+        killed = tuple(EndedProcess(user, _owner(user, job, uid)) for user in users if user.host == node and user.killed)
+        if killed:
+            requesters = [requester.name for requester in memory_requesters(text, cited, job.nodes) if requester.host == node]
+            return Shortage(node, killed, tuple(requesters))
     return None
+
+
+def _owner(user: MemoryUser, job: Job, uid: int | None) -> str:
+    if user.job:
+        return "of this job" if user.job == (job.raw_id or job.id) else f"of job {user.job}"
+    if user.uid is None:
+        return "whose is not known"
+    return "of this job's account" if user.uid == uid else f"of UID {user.uid}"
 
 
 def with_host_shortage(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
@@ -82,18 +97,17 @@ def with_host_shortage(engine: EnginePort, incident: Incident, diagnosis: Diagno
 
     Only its advice changes. As it is where a limit of the job was met, or the cause has been found.
     """
-    cited = [line.text for line in diagnosis.root_cause if line.file == KERNEL_LOG]
-    uid = uid_of(job.account or job.user) if job is not None else None
-    if diagnosis.reason != "out_of_memory_error" or job is None or not job.state.ended or uid is None:
+    if diagnosis.reason != "out_of_memory_error" or job is None or not job.state.ended:
         return diagnosis
     if diagnosis.action is not Action.FIX_AND_RESUBMIT or not is_of_host_alone([line.text for line in diagnosis.root_cause]):
         return diagnosis
+    cited = [line.text for line in diagnosis.root_cause if line.file == KERNEL_LOG]
     texts = [evidence.text for evidence in engine.store.evidence(incident.id) if evidence.source == KERNEL_LOG]
-    shortage = shortage_of(texts[-1], cited, job, uid) if texts else None
-    if shortage is None:
-        return diagnosis
+    shortage = shortage_of(texts[-1], cited, job, uid_of(job.account or job.user)) if texts else None
     peak = peak_mib(engine, job)
-    share = f"Its accounting shows {_amount(round(peak * 1024))} (largest task, sampled)" if peak is not None else ""
-    facts = " ".join(part for part in (shortage.sentence, f"{share}." if share else "", NOT_KNOWN) if part)
-    remedy = diagnosis.advice.removesuffix(NO_HELP).strip()
-    return replace(diagnosis, advice=f"{remedy} {facts}".strip())
+    facts = [
+        *([shortage.sentence] if shortage is not None else []),
+        *([f"The job's accounting shows {_amount(round(peak * 1024))} (largest task, sampled)."] if peak is not None else []),
+        NOT_KNOWN,
+    ]
+    return replace(diagnosis, advice=" ".join((diagnosis.advice.removesuffix(NO_HELP).strip(), *facts)).strip())
