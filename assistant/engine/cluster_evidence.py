@@ -21,6 +21,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         ended_helpers,
         ended_servers,
         gone_inputs,
+        host_shortage,
         job_sources,
         locked_files,
         loss_divergence,
@@ -28,7 +29,6 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
         missing_data,
         missing_neighbours,
         node_faults,
-        outside_shortage,
         rank_counts,
         remote_hosts,
         removed_causes,
@@ -63,7 +63,7 @@ def with_cluster_evidence(engine: EnginePort, incident: Incident, diagnosis: Dia
     diagnosis = changed_files.with_changed_files(engine, incident, diagnosis, job)
     diagnosis = remote_hosts.with_unreached_host(engine, incident, diagnosis, job)
     diagnosis = resource_holders.with_memory_hog(engine, incident, diagnosis, job)
-    diagnosis = outside_shortage.with_outside_shortage(engine, incident, diagnosis, job)
+    diagnosis = host_shortage.with_host_shortage(engine, incident, diagnosis, job)
     diagnosis = locked_files.with_file_lock(engine, incident, diagnosis, job)
     diagnosis = ended_servers.with_ended_server(engine, incident, diagnosis, job)
     diagnosis = node_faults.with_missing_program(engine, incident, diagnosis, job)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.records import JobState
-from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import FileReader, programs_of
 from assistant.recover.source.finished_pieces import pieces_of_script
-from assistant.recover.source.make_targets import UnreadMakefile, recipes_of
 from tests.unit.logged_job import job_in, write
 
 CASES = Path(__file__).parents[1] / "cases" / "finished_pieces"
@@ -42,46 +38,12 @@ def test_a_script_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path:
     check(tmp_path, case, case["script"].lstrip("\n"))
 
 
-@pytest.mark.parametrize("case", [*cases("python"), *cases("marks"), *cases("whole")])
+@pytest.mark.parametrize("case", [*cases("python"), *cases("marks")])
 def test_a_program_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "cut.py", case["program"].lstrip("\n"))
     for name, text in case.get("beside", {}).items():
         write(tmp_path / name, text.lstrip("\n"))
     check(tmp_path, case, case.get("script", "#!/bin/bash\nsrun python3 cut.py\n"))
-
-
-@pytest.mark.parametrize("case", cases("make"))
-def test_a_second_make_is_proven_to_do_only_what_is_missing_or_its_doubt_is_named(case: dict[str, Any], tmp_path: Path) -> None:
-    write(tmp_path / "cut.py", case.get("program", "import sys\nwith open(sys.argv[-1], 'w') as sink:\n    sink.write('1')\n"))
-    write(tmp_path / "Makefile", case["makefile"].lstrip("\n"))
-    job = job_in(tmp_path)
-    assert job.spec is not None
-    spec = replace(job.spec, script=case["script"].lstrip("\n"))
-    job = replace(job, spec=spec, state=JobState.FAILED, exit_code=case["exit"], signal=None)
-    search = search_checkpoints(job, {}, [], now=datetime.now(UTC))
-    assert (search.pieces == "targets of its Makefile") is case["proven"], search.note
-    assert (search.state is SaveState.NEVER_SAVED) is case["proven"]
-    assert case.get("doubt", "") in search.note
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A = " + "$(B) " * 20_000 + "\nB = " + "x" * 90_000 + "\na: $(A)\n\ttrue\n",
-        "A = $(A) $(A)\na: $(A)\n\ttrue\n",
-        "a" * 200_000,
-        "a: b\n" * 5_000,
-        "\ttrue\n",
-        "a:\\\n" * 1_000,
-        "",
-    ],
-)
-def test_a_makefile_of_any_form_costs_no_more_than_it_may(text: str) -> None:
-    try:
-        recipes = recipes_of(["-j", "4", "a"], text)
-    except UnreadMakefile:
-        return
-    assert len(recipes.shell) < 1_000_000
 
 
 def test_functions_that_call_one_another_cost_no_more_than_they_may() -> None:

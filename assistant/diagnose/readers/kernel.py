@@ -320,7 +320,7 @@ _KILL = re.compile(
     r"(?<!cgroup )Out of memory(?: \(.{0,240}?\))?: Kill(?:ed)? process (?P<pid>\d{1,10}) \((?P<name>[^)]{1,64})\)"
     r"(?P<rest>.{0,400})"
 )
-_REQUESTER = re.compile(r"(?:^|[\s\]:])(?P<name>[^\s:\[\]]{1,16}) invoked oom-killer:")
+_REQUESTER = re.compile(r"(?:^|[\s\]])(?:kernel:)?(?P<name>(?!kernel:)[^\s\[\]]{1,32}) invoked oom-killer:")
 _RESIDENT = re.compile(r"(?:anon|file|shmem)-rss:(\d{1,15})kB")
 _ACCOUNT = re.compile(r"\bUID:(\d{1,10})\b")
 _GROUP = re.compile(r"oom-kill:constraint=CONSTRAINT_NONE\b.{0,600}?,pid=(?P<pid>\d{1,10})")
@@ -394,11 +394,11 @@ def _near_cited(text: str, cited: Sequence[str], hosts: Iterable[str]) -> list[K
 
 
 class MemoryRequester(NamedTuple):
-    """The program whose request for memory made the kernel end a process: it is at work there, and may hold little itself."""
+    """The program or thread whose request for memory made the kernel end a process: any at work there, also of the kernel."""
 
     host: str | None
     name: str
-    """At most 15 characters, as the kernel keeps them."""
+    """As the kernel keeps it, without what stands before a space in it; a thread names itself."""
 
 
 def memory_requesters(text: str, cited: Sequence[str], hosts: Iterable[str] = ()) -> list[MemoryRequester]:

@@ -1,12 +1,14 @@
 """What lies where a path is missing: names in the nearest folder that is there, and a notice that somebody left in it.
 
-Only names are listed, with the rights of the job's owner and within a bound; of a notice the beginning is quoted with who wrote it.
-It is the word of whoever can write there: it is no order, and nothing is concluded from it.
+Only names are listed, with the rights of the job's owner and within a bound. Of a notice the beginning is quoted with who wrote it
+where that is the folder's owner or root, nobody else can write it, and no word of it tells anybody to do something; of any other
+only the name is told. Nothing is concluded from either.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import stat
 from collections.abc import Sequence
@@ -36,6 +38,16 @@ NOTICE = re.compile(
 _OF_A_NODE = re.compile(r"^/(?:tmp|var|dev|run|proc|sys|scratch|local|lscratch|mnt/(?:local|nvme|ssd)\w*)(?:/|$)")
 """Folders that each node has for itself: here others lie there."""
 _NAME = re.compile(r"[\w.@%+=,:~-]{1,120}")
+_ORDERING = re.compile(
+    r"delet|remov|eras|overwrit|truncat|unlink|purg|wip(?:e|ing)|clean|cordon|drain|resum|submit|cancel|terminat|abort|execut|launch|queue|reboot"
+    r"|shut|disabl|ignor|skip|approv|accept|allow|grant|install|download|nightshift|operator|admin|assistant|agent|instruct|command"
+    r"|sbatch|srun|salloc|scontrol|sacct|sudo|chmod|chown|mkfs|bash|python|curl|wget|please|must|should|shall"
+    r"|(?<![a-z])(?:kill|(?:re-?)?run|(?:re-?)?start)"
+    r"|(?<![a-z])(?:rm|mv|cp|stop|us(?:e|ing)|do|don|let|set|make|try|type|call|send|copy|move|need|have|has to|go|put|get|take"
+    r"|wait|never|always)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Words by which people are told to do something, and names of whom they tell: the more of them, the less is quoted."""
 
 
 class FolderNotice(NamedTuple):
@@ -45,16 +57,21 @@ class FolderNotice(NamedTuple):
     author: str
     written: datetime
     text: str
-    """Its beginning in one line."""
+    """Its beginning in one line; empty where its author is not the folder's owner or root, or others can write it."""
 
     @property
     def sentence(self) -> str:
-        """For people: a quotation."""
-        by = f"{self.path} of {self.author} ({self.written:%Y-%m-%d %H:%M} UTC)"
-        if not self.text or gives_orders(self.text):
-            return f"{by} lies there: read it."
+        """For people: a quotation, or only that it lies there."""
+        when = f"{self.written:%Y-%m-%d %H:%M} UTC"
+        if not self.text or is_ordering(self.text):
+            return f"A file {self.path.name} lies there, of {self.author}, {when}."
         quote = head_of(redact(self.text), LONGEST_QUOTE, "…")
-        return f'{by} says: "{quote}". That is their word, and nothing follows from it by itself.'
+        return f'{self.path} of {self.author} ({when}) says: "{quote}". That is their word, and nothing follows from it by itself.'
+
+
+def is_ordering(text: str) -> bool:
+    """Tell whether a notice may tell anybody to do something, or cannot be told to be free of that. Pure."""
+    return not (text.isascii() and text.isprintable()) or gives_orders(text) or _ORDERING.search(text) is not None
 
 
 class Neighbours(NamedTuple):
@@ -100,7 +117,8 @@ def neighbours_of(path: Path) -> Neighbours | None:
         entries = within(LOOK_S, partial(list_folder, folder, MOST_ENTRIES), str(folder))
         plain = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
         plain.sort(key=lambda name: -difflib.SequenceMatcher(None, name, missing.name).ratio())
-        notices = [notice for entry in entries if NOTICE.match(entry.name) and (notice := _notice(entry)) is not None]
+        owner = within(LOOK_S, partial(status_of, folder), str(folder)).st_uid
+        notices = [notice for entry in entries if NOTICE.match(entry.name) and (notice := _notice(entry, owner)) is not None]
         return Neighbours(folder, missing.name, tuple(plain[:MOST_NAMED]), len(entries), tuple(notices[:2]))
     return None
 
@@ -116,16 +134,19 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _notice(path: Path) -> FolderNotice | None:
+def _notice(path: Path, owner: int) -> FolderNotice | None:
+    """Return a notice in a folder; without its text where that may be another's than the folder's owner's or root's."""
     try:
         status = within(LOOK_S, partial(status_of, path), str(path))
         if not stat.S_ISREG(status.st_mode):
             return None
-        text = within(LOOK_S, partial(read_start, path, MOST_BYTES), str(path)).decode(errors="replace")
+        is_link = stat.S_ISLNK(within(LOOK_S, partial(os.lstat, path), str(path)).st_mode)
+        trusted = not is_link and status.st_uid in (owner, 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        text = within(LOOK_S, partial(read_start, path, MOST_BYTES), str(path)).decode(errors="replace") if trusted else ""
     except (OSError, NightshiftError):
         return None
     written = datetime.fromtimestamp(status.st_mtime, UTC)
-    return FolderNotice(path, name_of(status.st_uid), written, " ".join(text.split()) if "\0" not in text else "")
+    return FolderNotice(path, name_of(status.st_uid), written, " ".join(text.split()))
 
 
 def with_neighbours(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:

@@ -1,7 +1,7 @@
-"""A program that ends twice with the same words of its own, numbers and all: it meets the same thing at each start.
+"""A program that ends twice with the same words of its own, numbers and all, and the same exit code: a fact for a person.
 
-Where no rule knows the words they explain nothing by themselves. That they came again, from one try of a script to the next or from
-one attempt to its restart, at the same place and with the same exit code, proves that another start alone ends there as well.
+Where no rule knows the words they explain nothing by themselves, and what they name may be gone at the next start (a server that is
+busy) or not (a value that is out of range): nothing is concluded from them, and no action follows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.content.reasons import gives_orders
-from assistant.diagnose.answer import NO_HELP
 from assistant.errors import NightshiftError
-from assistant.records import Action, Category, Diagnosis, Incident, Job
+from assistant.records import Diagnosis, Incident, Job
 from assistant.recover.joblog import log_lines, marks_before
 from assistant.redact import head_of, redact
 from assistant.untrusted import reading_as
@@ -73,7 +72,7 @@ def came_twice(before: LastWords, after: LastWords, texts: Sequence[str], times:
 
 
 def with_repeated_words(engine: EnginePort, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return an unexplained failure with the words that two ends have in common, as its owner's to answer; any other as it is."""
+    """Return the advice on an unexplained failure with the words that two ends have in common; any other diagnosis as it is."""
     if diagnosis.reason != "unknown" or job is None or not job.state.ended or diagnosis.faulty_nodes:
         return diagnosis
     texts = _texts(engine, job)
@@ -88,7 +87,7 @@ def with_repeated_words(engine: EnginePort, incident: Incident, diagnosis: Diagn
     if (ends_before := last_words(earlier)) and came_twice(
         ends_before[-1], ends[-1], [*earlier, *texts], len(ends) + len(ends_before)
     ):
-        return _with_words(diagnosis, ends[-1].text, f"job {job_before.id} and its restart, job {job.id},")
+        return _with_words(diagnosis, ends[-1].text, f"job {job_before.id} and its restart, job {job.id}")
     return diagnosis
 
 
@@ -109,17 +108,9 @@ def _job(engine: EnginePort, job_id: str | None) -> Job | None:
 
 
 def _with_words(diagnosis: Diagnosis, words: str, tries: str) -> Diagnosis:
+    """Return a diagnosis with the fact behind its advice; nothing else of it changes."""
     if gives_orders(words):
         return diagnosis  # a log does not tell anybody what to do
     quote = head_of(redact(words), LONGEST_QUOTE, "…")
-    sentence = f'The program ended itself with the same words at the same place, {tries}: "{quote}".'
-    advice = f"{sentence} It meets that at each start: what these words name has to be changed first. {NO_HELP}"
-    return replace(
-        diagnosis,
-        reason="runtime_error",
-        category=Category.SCRIPT,
-        action=Action.FIX_AND_RESUBMIT,
-        confidence=max(diagnosis.confidence, 0.6),
-        summary=sentence,
-        advice=advice,
-    )
+    sentence = f'It ended twice with the same words and exit code, {tries}: "{quote}".'
+    return replace(diagnosis, advice=f"{diagnosis.advice} {sentence}".strip())

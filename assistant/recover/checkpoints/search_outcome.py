@@ -20,29 +20,20 @@ from pathlib import Path, PurePosixPath
 from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
-from assistant.records import Checkpoint, Job, JobState, MetricPoint
-from assistant.recover.batch_script import Launch
+from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.inventory import Inventory, is_before
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_checkpoint
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.own_folders import WALK_ENTRIES, OtherRuns, changed_at
 from assistant.recover.checkpoints.place import NO_SAVE, Place, new_series
 from assistant.recover.checkpoints.written_files import unexplained_files
-from assistant.recover.job_program import (
-    HARMLESS,
-    QUIET,
-    FileReader,
-    JobProgram,
-    job_environment,
-    job_launches,
-    launched_program,
-)
+from assistant.recover.job_program import HARMLESS, QUIET, FileReader, JobProgram, job_launches
 from assistant.recover.resume.stages import Stages
 from assistant.recover.shell.folders import CLOCKS_APART
 from assistant.recover.shell.words import joined_path
 from assistant.recover.source.continued_work import continued_work
 from assistant.recover.source.file_uses import file_uses
-from assistant.recover.source.finished_pieces import MakeRun, pieces_of_script
+from assistant.recover.source.finished_pieces import pieces_of_script
 from assistant.recover.source.in_place import repeated_change
 from assistant.recover.source.script_appends import script_appends
 from assistant.recover.source.trainer_source import SourceCall, TrainerSource
@@ -90,10 +81,6 @@ UNKNOWN = ("is not known", "cannot be read", "cannot be told", "is not followed"
 """Words of doubts about a command or a program, and not about its pieces."""
 
 
-MAKE_FAILED = 2
-"""With what make ends where a recipe has failed. Source: GNU make manual, 9."""
-
-
 def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
     """Return a search as one without a checkpoint where the job is proven to do only what is missing when it runs again.
 
@@ -122,13 +109,7 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
         plain = path.replace("$SLURM_SUBMIT_DIR", work_dir).replace("$PWD", work_dir)
         return read(joined_path(work_dir, plain)) if work_dir and "$" not in plain else None
 
-    def launched(words: tuple[str, ...]) -> JobProgram:
-        return launched_program(Launch(words, work_dir, variables=job_environment(job)), read)
-
-    outlived = job.state is JobState.FAILED and job.exit_code == MAKE_FAILED and not job.signal
-    work = pieces_of_script(job.spec.script, search.programs, read_sourced, MakeRun(launched, outlived))
-    if work.whole and search.state is not SaveState.UNKNOWN:
-        return search  # one piece that is not finished has states of its own
+    work = pieces_of_script(job.spec.script, search.programs, read_sourced)
     if work.proven:
         note = f"job {job.id} needs no checkpoint: it passes over the pieces that are finished ({work.guard_place})"
         return replace(

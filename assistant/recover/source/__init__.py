@@ -5,6 +5,5 @@ given, `quantities` which of that is a measure, `modules` what it imports, `path
 stand the answers: `load_calls` and `load_proof` what it loads, `file_uses` what it writes, `newest_choice` whether it takes the
 newest checkpoint, `listing_order` which file that is now, `start_files` what it reads and removes first, `temporary_folders`
 what it removes in the end, `continued_work` and `continued_lines` behind which results a start goes on, `reruns`,
-`script_appends`, `in_place`, `piece_programs` and `finished_pieces` whether it may run a second time, by the tests of
-`piece_guards` and `loop_guards` and the recipes of `make_targets`.
+`script_appends`, `in_place`, `piece_programs` and `finished_pieces` whether it may run a second time.
 """

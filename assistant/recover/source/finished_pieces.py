@@ -26,8 +26,6 @@ from assistant.recover.shell.tree import (
     plain_word,
     script_tree,
 )
-from assistant.recover.source.loop_guards import LEAVES, LoopGuard, has_variable, leaves_round, loop_guard, mentions
-from assistant.recover.source.make_targets import MAKEFILES, TARGET, UnreadMakefile, recipes_of
 from assistant.recover.source.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.source.reruns import is_log
 
@@ -45,6 +43,9 @@ TRANSFORMS = frozenset(
     "comm join split md5sum sha256sum samtools bwa pigz tee ln python python3".split()
 )
 """Commands that write the same again when they are given the same again; some of their options are looked at."""
+LEAVES = frozenset(("continue", "exit", "return", "break"))
+CONTINUES = frozenset(("continue",))
+TESTS = frozenset(("-e", "-f", "-s", "-r"))
 PARTIAL = re.compile(r"(?:^|[/._-])(?:part|partial|tmp|temp|incomplete)(?:$|[/._-])|\$TMPDIR|\$SLURM_TMPDIR", re.IGNORECASE)
 """Names of what is not finished yet."""
 MARK = re.compile(r"(?:^|[/._-])(?:done|ok|finished|complete[d]?|success|stamp|fertig|ready)(?:$|[/._-])", re.IGNORECASE)
@@ -71,8 +72,6 @@ class PieceWork(NamedTuple):
     """Where it passes over finished ones: `line 15 of its script`, `cut.py:9`; empty where it passes over none."""
     doubt: str = ""
     """What keeps it from being proven, with the line; empty where it is."""
-    whole: bool = False
-    """Whether a start makes one piece in all: one that is not finished is begun anew."""
 
     @property
     def proven(self) -> bool:
@@ -84,25 +83,13 @@ class _Doubt(Exception):
     """Why a script is not proven."""
 
 
-class MakeRun(NamedTuple):
-    """What is known of a `make` that a script runs."""
-
-    launched: Callable[[tuple[str, ...]], JobProgram]
-    """Returns the program that a command of a recipe starts."""
-    outlived: bool
-    """Whether the job ended as it does where make has seen its recipe fail: it was not ended itself."""
-
-
-def pieces_of_script(
-    script: str, programs: Sequence[JobProgram], read: Callable[[str], str | None], make: MakeRun | None = None
-) -> PieceWork:
+def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable[[str], str | None]) -> PieceWork:
     """Return what a batch script and its programs prove of the pieces of their work.
 
     Args:
         script: Its text.
         programs: What it starts, from `programs_of`.
         read: Returns the text of a file that it sources, by the path as written; None where it cannot be read.
-        make: What is known of a `make` that it runs; None proves nothing of one.
     """
     if any(call.method in TRAINS for program in programs for call in program.calls):
         return PieceWork()  # its rounds build on one another, whatever it passes over
@@ -110,16 +97,16 @@ def pieces_of_script(
         return PieceWork(doubt=unread)
     if script.startswith("#!") and "python" in script.partition("\n")[0]:
         work = pieces_of_program(programs[0]) if len(programs) == 1 else None
-        return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0]), work.whole) if work is not None else PieceWork()
+        return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0])) if work is not None else PieceWork()
     try:
-        reader = _Script(script_tree(script), programs, read, make)
+        reader = _Script(script_tree(script), programs, read)
     except Unread as error:
         return PieceWork(doubt=f"line {error.line} of its script: {error.why}")
     try:
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
-        return PieceWork(reader.guard_place or reader.guess(), str(error), reader.whole)
-    return PieceWork(reader.guard_place, whole=reader.whole)
+        return PieceWork(reader.guard_place or reader.guess(), str(error))
+    return PieceWork(reader.guard_place)
 
 
 _READS = frozenset("cut grep head sort tail tr wc basename dirname realpath find squeue stat mktemp".split()) | SPEAKS
@@ -130,18 +117,12 @@ _CHANGES = re.compile(r"[;|&<>]|\s-(?:delete|exec|ok|i)\b|\b(?:rm|mv|cp|tee|curl
 class _Script:
     """A script whose commands are gone through in order; `guard_place` is filled in on the way."""
 
-    def __init__(
-        self,
-        statements: list[Statement],
-        programs: Sequence[JobProgram],
-        read: Callable[[str], str | None],
-        make: MakeRun | None = None,
-    ) -> None:
+    def __init__(self, statements: list[Statement], programs: Sequence[JobProgram], read: Callable[[str], str | None]) -> None:
         fill_in(statements)
-        self.statements, self.programs, self.read, self.make = statements, programs, read, make
+        self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
         self.guard_place = ""
-        self.whole = False
+        self.changing = ""
         self.inside = self.steps = 0
         self._sources(statements, read)
         for command in all_commands(statements):
@@ -172,7 +153,7 @@ class _Script:
         """Return where a loop seems to pass over pieces, also where what stands before it is not followed; empty for none."""
         for command in all_commands(self.statements):
             if command.kind == TreeKind.LOOP:
-                guard = loop_guard(command)
+                guard = _guard(command)
                 if guard is not None:
                     return f"line {guard.line} of its script"
         return ""
@@ -206,7 +187,7 @@ class _Script:
         if command.kind == TreeKind.SIMPLE:
             self._simple(command, written)
             return
-        guard = loop_guard(command) if command.kind == TreeKind.LOOP else None
+        guard = _guard(command) if command.kind == TreeKind.LOOP else None
         self.check(command.test, frozenset(written))
         if guard is not None:
             self.guard_place = self.guard_place or f"line {guard.line} of its script"
@@ -266,8 +247,6 @@ class _Script:
                 raise _Doubt(f"line {command.line} of its script moves away {' '.join(sources)}, which it has not written before")
         elif name.startswith("python"):
             self._python(command, words)
-        elif name == "make" and self.make is not None:
-            self._makefile(command, words, self.make)
         elif name in TRANSFORMS or name == "touch":
             harm = HARM.get(name)
             bad = next((word for word in words[1:] if harm is not None and harm.search(plain_word(word))), "")
@@ -282,44 +261,17 @@ class _Script:
             raise _Doubt(f"line {command.line} of its script removes {' '.join(names)}, which it has not written before")
 
     def _python(self, command: TreeCommand, words: Sequence[str]) -> None:
-        program = self._program(command, words)
+        file = next((plain_word(word) for word in words[1:] if word.endswith((".py", '.py"', ".py'"))), "")
+        name = PurePosixPath(file).name
+        program = next((part for part in self.programs if part.name == name), None)
+        if not file or program is None:
+            raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
         work = pieces_of_program(program)
-        self.guard_place, self.whole = self.guard_place or work.guard_place, self.whole or work.whole
+        self.guard_place = self.guard_place or work.guard_place
         if doubt := work.doubt or repeat_doubt(program):
             raise _Doubt(doubt)
 
-    def _program(self, command: TreeCommand, words: Sequence[str]) -> JobProgram:
-        """Return the Python program that a command starts.
-
-        Raises:
-            _Doubt: It cannot be told.
-        """
-        file = next((plain_word(word) for word in words[1:] if word.endswith((".py", '.py"', ".py'"))), "")
-        program = next((part for part in self.programs if part.name == PurePosixPath(file).name), None)
-        if not file or program is None:
-            raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
-        return program
-
-    def _makefile(self, command: TreeCommand, words: Sequence[str], make: MakeRun) -> None:
-        place = f"line {command.line} of its script: make"
-        if any(part.words[:1] in (["cd"], ["pushd"]) for part in all_commands(self.statements)):
-            raise _Doubt(f"{place} runs in another folder, which is not followed")
-        name, text = next(((name, text) for name in MAKEFILES if (text := self.read(name)) is not None), ("", ""))
-        self.guard_place = self.guard_place or (f"targets of its {name}" if name else "")
-        try:
-            recipes = recipes_of([plain_word(word) for word in words[1:]], text)
-            statements = script_tree(f"set -e\n{recipes.shell}\n")
-        except (UnreadMakefile, Unread) as error:
-            raise _Doubt(f"{place}, and its {name or 'Makefile'}: {error}") from None
-        last = self.statements[-1].links[-1].commands[-1] if self.statements else None
-        if recipes.needs_deletion and not (make.outlived and (self.stops or command is last)):
-            raise _Doubt(f"{place} may have been ended itself, and half a target of it would be taken for a finished one")
-        programs = [make.launched(tuple(map(plain_word, part))) for part in _python_commands(statements)]
-        if any(call.method in TRAINS for program in programs for call in program.calls):
-            raise _Doubt(f"{place} runs a program that trains, and whether that goes on is not known")
-        _Recipes(statements, programs, self.read).check(statements, frozenset((TARGET,)))
-
-    def _prove(self, guard: LoopGuard) -> None:
+    def _prove(self, guard: _Guard) -> None:
         """Make sure that a half-written piece is never taken for a finished one.
 
         Raises:
@@ -327,16 +279,16 @@ class _Script:
         """
         is_marked = worked = False
         bodies = [statement for body in self.functions.values() for statement in body]
-        if any(mentions(link, guard.piece) for statement in bodies for link in statement.links):
+        if any(_mentions(link, guard.piece) for statement in bodies for link in statement.links):
             raise _Doubt(f"line {guard.line} of its script: a function writes {guard.piece}, and when is not followed")
         for command in all_commands(guard.work):
             assigned = {word.partition("=")[0].rstrip("+") for word in command.words if is_assigned([word])} | set(
                 command.words[:1] if command.kind == TreeKind.LOOP else command.words[1:] if command.words[:1] == ["read"] else ()
             )
-            if has_variable(guard.piece, assigned):
+            if _uses(guard.piece, assigned):
                 raise _Doubt(f"line {command.line} of its script changes what {guard.piece} means within the round")
         for statement in guard.work:
-            creates = [place for place, link in enumerate(statement.links) if mentions(link, guard.piece)]
+            creates = [place for place, link in enumerate(statement.links) if _mentions(link, guard.piece)]
             if not creates:
                 if is_marked and any(not self._speaks(command) for link in statement.links for command in link.commands):
                     raise _Doubt(
@@ -380,7 +332,7 @@ class _Script:
             if not any(working):
                 continue
             last = statement.links[-1]
-            ends = last.operator == "||" and leaves_round(last, leaves)
+            ends = last.operator == "||" and _leaves(last, leaves)
             links = statement.links[: len(statement.links) - ends]
             if any(link.operator == "||" or link.negated for link in links):
                 raise _Doubt(
@@ -410,7 +362,7 @@ class _Script:
                 self._fails_with(body, stops=stops, last_counts=not in_loop, leaves=frozenset(("exit", "return")))
                 self.inside -= 1
 
-    def _makes(self, link: Link, guard: LoopGuard, *, worked: bool, line: int, leads: bool) -> None:
+    def _makes(self, link: Link, guard: _Guard, *, worked: bool, line: int, leads: bool) -> None:
         """Make sure that a command makes the mark of a piece at once, or behind its work."""
         command = link.commands[-1]
         words = [plain_word(word) for word in launched_words(command.words)]
@@ -455,16 +407,93 @@ class _Script:
         return name in SPEAKS or (name == "rm" and all(PARTIAL.search(word) for word in words[1:] if not word.startswith("-")))
 
 
-class _Recipes(_Script):
-    """Recipes of a Makefile: a program that makes one target anew has to pass over nothing, and must repeat nothing."""
+class _Guard(NamedTuple):
+    """A test in a loop that passes over a piece that is there."""
 
-    def _python(self, command: TreeCommand, words: Sequence[str]) -> None:
-        program = self._program(command, words)
-        if doubt := repeat_doubt(program):
-            raise _Doubt(doubt)
+    piece: str
+    """What it looks for, as written, without quotes."""
+    line: int
+    work: list[Statement]
+    """What is done for a piece that is not there."""
 
 
-def _python_commands(statements: list[Statement]) -> list[Sequence[str]]:
-    """Return the commands that start Python, without what launches them."""
-    commands = (launched_words(command.words) for command in all_commands(statements) if command.kind == TreeKind.SIMPLE)
-    return [words for words in commands if words and plain_word(words[0]).rpartition("/")[2].startswith("python")]
+def _guard(loop: TreeCommand) -> _Guard | None:
+    """Return the test by which a loop passes over pieces that are there; None where it has none."""
+    own = set(loop.words[:1])
+    for test in loop.test:
+        own |= {word for link in test.links for part in link.commands if part.words[:1] == ["read"] for word in part.words[1:]}
+    for place, statement in enumerate(loop.body):
+        first = statement.links[0]
+        command = first.commands[0]
+        for word in command.words if command.kind == TreeKind.SIMPLE else ():
+            name, _, text = word.partition("=")
+            if is_assigned([word]) and _uses(text, own):
+                own.add(name)  # one that is assigned from a command is not filled in
+        if command.kind == TreeKind.IF and len(statement.links) == 1:
+            piece, present = _test(command.test)
+            if not piece or not _uses(piece, own):
+                continue
+            if present and not command.alternative and command.body and _leaves(command.body[-1].links[-1], CONTINUES):
+                return _Guard(piece, statement.line, loop.body[place + 1 :])
+            if not present and not command.alternative:
+                return _Guard(piece, statement.line, [*command.body, *loop.body[place + 1 :]])
+        elif len(statement.links) == 2 and len(first.commands) == 1:
+            piece, present = _test([Statement([first], statement.line)])
+            last = statement.links[1]
+            if not piece or not _uses(piece, own):
+                continue
+            if present and last.operator == "&&" and _leaves(last, CONTINUES):
+                return _Guard(piece, statement.line, loop.body[place + 1 :])
+            if (present and last.operator == "||") or (not present and last.operator == "&&"):
+                group = last.commands[0]
+                inner = group.body if group.kind == TreeKind.GROUP and len(last.commands) == 1 else None
+                work = inner if inner is not None else [Statement([last._replace(operator="")], statement.line)]
+                return _Guard(piece, statement.line, [*work, *loop.body[place + 1 :]])
+    return None
+
+
+def _test(statements: Sequence[Statement]) -> tuple[str, bool]:
+    """Return the file that a test looks for, and whether it holds where that is there; empty for any other test."""
+    if len(statements) != 1 or len(statements[0].links) != 1 or len(statements[0].links[0].commands) != 1:
+        return "", False
+    link = statements[0].links[0]
+    words = link.commands[0].words
+    if words[:1] not in (["["], ["[["], ["test"]):
+        return "", False
+    inner = [word for word in words[1:] if word not in ("]", "]]")]
+    present = not link.negated
+    if inner[:1] == ["!"]:
+        inner, present = inner[1:], not present
+    return (plain_word(inner[1]), present) if len(inner) == 2 and inner[0] in TESTS else ("", False)
+
+
+def _leaves(link: Link, leaves: frozenset[str]) -> bool:
+    """Tell whether a pipeline surely leaves by one of some commands; one that says 0 counts for the round itself alone."""
+    if len(link.commands) != 1:
+        return False
+    command = link.commands[0]
+    if command.kind == TreeKind.GROUP:
+        return bool(command.body) and len(command.body[-1].links) == 1 and _leaves(command.body[-1].links[0], leaves)
+    well = command.words[1:] == ["0"] and leaves != LEAVES
+    return command.kind == TreeKind.SIMPLE and command.words[:1] != [] and command.words[0] in leaves and not well
+
+
+def _mentions(link: Link, piece: str) -> bool:
+    """Tell whether a pipeline names what a test looks for: the same file, in any word or redirection."""
+    for command in all_commands([Statement([link], 0)]):
+        if any(plain_word(redirect.target) == piece for redirect in command.redirects if redirect.operator != "<"):
+            return True
+        words = [plain_word(word) for word in launched_words(command.words)]
+        if (
+            command.kind == TreeKind.SIMPLE
+            and words[:1] not in (["echo"], ["printf"], ["rm"], ["["], ["test"])
+            and piece in words[1:]
+        ):
+            return True
+        if any(word.endswith(f"={piece}") for word in words):
+            return True
+    return False
+
+
+def _uses(text: str, names: set[str]) -> bool:
+    return any(re.search(rf"\$\{{?{re.escape(name)}\b", text) for name in names)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from assistant.recover.job_program import STARTS, JobProgram, only_asks
 from assistant.recover.source.file_uses import OPENS, FileUses, file_uses
 from assistant.recover.source.in_place import repeated_change
+from assistant.recover.source.load_calls import PRESENT
 from assistant.recover.source.paths import Caller
-from assistant.recover.source.piece_guards import Guard, exits, guards_of, has_name, saves_in_rounds
 from assistant.recover.source.reruns import LOG_NAME, WRITES, WriteDeed, repeated_writes
 from assistant.recover.source.start_files import removals_of
 from assistant.recover.source.trainer_source import TrainerSource, dotted, expression, syntax_tree
 
-__all__ = ["TRAINS", "ProgramPieces", "mark_doubt", "mark_place", "pieces_of_program", "repeat_doubt"]
+__all__ = ["TRAINS", "Guard", "ProgramPieces", "mark_doubt", "mark_place", "pieces_of_program", "presence_test", "repeat_doubt"]
 
 TRAINS = frozenset("backward step fit train train_step train_epoch minimize apply_gradients save_checkpoint zero_grad".split())
 """Calls of a program whose rounds build on one another."""
@@ -47,6 +47,7 @@ MARK = re.compile(
     re.IGNORECASE,
 )
 """How the source writes the end of a path that is only a mark: `f"out/{n}.done"`, `path.with_suffix(".done").name`."""
+EXITS = frozenset(("sys.exit", "os._exit", "exit", "quit"))
 MADE_ANEW = re.compile(r"(?:^|\.)mkdtemp$")
 """Calls that make a folder which nobody else has."""
 
@@ -58,8 +59,16 @@ class ProgramPieces(NamedTuple):
     """The line that passes over finished ones: `cut.py:9`; empty where none does."""
     doubt: str = ""
     """Why a half-written one may be taken for finished, or a rerun leaves something else behind; empty where neither is so."""
-    whole: bool = False
-    """Whether the program makes one piece in all, so that a start that is not passed over begins it anew."""
+
+
+class Guard(NamedTuple):
+    """A test that passes over what is there, and the work that is done where it is not."""
+
+    target: str
+    """What it looks for, as the source writes it."""
+    line: int
+    work: list[ast.stmt]
+    body: ast.For | ast.FunctionDef | ast.Module
 
 
 def repeat_doubt(program: JobProgram) -> str:
@@ -100,24 +109,69 @@ def repeat_doubt(program: JobProgram) -> str:
 def pieces_of_program(program: JobProgram) -> ProgramPieces:
     """Return what a program's own source proves of the pieces that it passes over.
 
-    A piece that is there is passed over by a test in a loop, or at the beginning of a function, or of a program that makes one
-    piece; what the test looks for is renamed
+    A piece that is there is passed over by a test in a loop, or at the beginning of a function; what the test looks for is renamed
     into its place, or marked when all else of the round is done.
     """
     for source in program.sources:
-        tree = syntax_tree(source.text) if source.parsed else None
-        guards = guards_of(tree) if tree is not None else []
+        guards = list(_guards(syntax_tree(source.text))) if source.parsed else []
         if guards:
             name, line = PurePosixPath(source.path).name, guards[0].line
             # a test that looks for several files passes over a piece where all are there: one that is proven is enough
-            same_line = [guard for guard in guards if guard.line == line]
-            doubts = [mark_doubt(source, guard) or _carried(syntax_tree(source.text), guard) for guard in same_line]
+            doubts = [
+                mark_doubt(source, guard) or _carried(syntax_tree(source.text), guard) for guard in guards if guard.line == line
+            ]
             doubt = "" if "" in doubts else doubts[0]
-            whole = isinstance(guards[0].body, ast.Module)
-            if whole and not doubt and (saving := saves_in_rounds(syntax_tree(source.text))):
-                doubt = f"{saving} saves within its rounds, and a start from the beginning may lose that or write over it"
-            return ProgramPieces(f"{name}:{line}", f"{name}:{doubt}" if doubt else "", whole)
+            return ProgramPieces(f"{name}:{line}", f"{name}:{doubt}" if doubt else "")
     return ProgramPieces()
+
+
+def _guards(tree: ast.AST) -> Iterator[Guard]:
+    for body in ast.walk(tree):
+        if not isinstance(body, ast.For | ast.FunctionDef):
+            continue
+        leaving = ast.Continue if isinstance(body, ast.For) else ast.Return
+        own = (
+            {node.id for node in ast.walk(body.target) if isinstance(node, ast.Name)}
+            if isinstance(body, ast.For)
+            else {argument.arg for argument in [*body.args.args, *body.args.kwonlyargs]}
+        )
+        for place, statement in enumerate(body.body):
+            if isinstance(statement, ast.Assign) and _uses(statement.value, own):
+                own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+            if not isinstance(statement, ast.If):
+                continue
+            targets, present = presence_test(statement.test)
+            work = body.body[place + 1 :]
+            for target in targets:
+                if not _uses(target, own):
+                    continue
+                if present and not statement.orelse and isinstance(statement.body[-1], leaving) and _works(work):
+                    yield Guard(ast.unparse(target), statement.lineno, work, body)
+                elif not present and not statement.orelse and _works(statement.body):
+                    yield Guard(ast.unparse(target), statement.lineno, [*statement.body, *work], body)
+
+
+def _works(body: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(node, ast.Call) for statement in body for node in ast.walk(statement))
+
+
+def _uses(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
+
+
+def presence_test(test: ast.expr) -> tuple[list[ast.expr], bool]:
+    """Return the paths that a test looks for, and whether it holds where all are there; no paths of any other test."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        targets, present = presence_test(test.operand)
+        return targets, not present
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        parts = [presence_test(value) for value in test.values]
+        return [target for targets, present in parts if present for target in targets], True
+    if not isinstance(test, ast.Call) or not PRESENT.search(dotted(test.func)):
+        return [], True
+    if test.args:
+        return [test.args[0]], True
+    return ([test.func.value], True) if isinstance(test.func, ast.Attribute) else ([], True)
 
 
 def mark_place(source: TrainerSource, guard: Guard) -> int | None:
@@ -173,7 +227,7 @@ def _spellings(guard: Guard) -> list[str]:
     changed = {node.id for part in guard.work for node in ast.walk(part) if isinstance(node, ast.Name) and node.id in stores}
     changed -= {name for name in values if values[name].lineno <= guard.line}
     calls = [node for node in ast.walk(path) if isinstance(node, ast.Call)]
-    if has_name(path, changed) or not all(NAMES.search(dotted(call.func)) for call in calls):
+    if _uses(path, changed) or not all(NAMES.search(dotted(call.func)) for call in calls):
         return [guard.target]
     text = ast.unparse(path)
     return list(dict.fromkeys((guard.target, text, *(name for name, value in values.items() if ast.unparse(value) == text))))
@@ -191,9 +245,13 @@ def _swallows(tree: ast.AST, guard: Guard) -> int:
         at_round = any(node is statement for statement in guard.work)
         for handler in node.handlers:
             last = handler.body[-1]
-            if not isinstance(last, ast.Raise) and not exits(last) and not (at_round and _leaves(handler.body)):
+            if not isinstance(last, ast.Raise) and not _exits(last) and not (at_round and _leaves(handler.body)):
                 return node.lineno
     return 0
+
+
+def _exits(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and dotted(statement.value.func) in EXITS
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
