@@ -17,9 +17,11 @@ from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
 from assistant.redact import head_of
 
-_RANK = r"(?:\[?(?:rank)?\d{1,6}\]?:? ?)?"
+OF_RANK = re.compile(r"\[?(?:rank)?\d{1,6}\]?:? ?")
+"""What some launchers put before each line."""
 ERROR_LINE = re.compile(
-    _RANK + r"(?:\w{1,60}\.){0,6}(?:\w{0,60}(?:Error|Exception|BadZipFile|BadGzipFile)\b|(?<=\.)error\b)(?:: |:?$| )"
+    r"(?:\[?(?:rank)?\d{1,6}\]?:? ?)?(?:\w{1,60}\.){0,6}"
+    r"(?:\w{0,60}(?:Error|Exception|BadZipFile|BadGzipFile)\b|(?<=\.)error\b)(?:: |:?$| )"
 )
 """The last line of a traceback, with the rank that some launchers put before it."""
 ERROR_WORDS = re.compile(
@@ -51,7 +53,8 @@ OF_SANDBOX = re.compile(
 OF_ENVIRONMENT = re.compile(r"KeyError: ['\"]?[A-Z][A-Z0-9_]*['\"]?$")
 """A variable of the environment that is not set."""
 OF_PROGRAM = re.compile(
-    _RANK + r"(?:\w{1,60}\.){0,6}(?:ValueError|AssertionError|TypeError|AttributeError|IndexError|KeyError|ZeroDivisionError)\b"
+    r"(?:\[?(?:rank)?\d{1,6}\]?:? ?)?(?:\w{1,60}\.){0,6}"
+    r"(?:ValueError|AssertionError|TypeError|AttributeError|IndexError|KeyError|ZeroDivisionError)\b"
 )
 """Errors that Python raises for what a program does with its values, and not for what surrounds it."""
 OF_FORM = re.compile(
@@ -185,7 +188,7 @@ def _is_an_error(line: str) -> bool:
 
 def _is_of_sandbox(line: str, paths: Sequence[str]) -> bool:
     """Tell whether what a text says last may be the fault of the sandbox; names of the job's own saves say nothing."""
-    bare = re.sub(rf"^{_RANK}", "", line)
+    bare = line[rank.end() :] if (rank := OF_RANK.match(line)) else line
     folders = {str(parent) for path in paths for parent in list(PurePosixPath(path).parents)[:1]}
     for word in sorted({*paths, *folders, *(PurePosixPath(path).name for path in paths)}, key=len, reverse=True):
         bare = bare.replace(word, "") if len(word) > 1 else bare
@@ -200,8 +203,9 @@ def _named_in(line: str, paths: Sequence[str]) -> str:
     """Return the one path that a line names by its last parts; empty for none, or several."""
     for parts in (2, 1):
         ends = {path: "/".join(PurePosixPath(path).parts[-parts:]) for path in paths}
-        before = r"[\w.-]" if parts > 1 else r"[\w./-]"  # a name in another folder is another file
-        paths_named = [path for path, end in ends.items() if re.search(rf"(?<!{before}){re.escape(end)}(?![\w-]|\.\w)", line)]
+        paths_named = [path for path, end in ends.items() if re.search(rf"(?<![\w.-]){re.escape(end)}(?![\w-]|\.\w)", line)]
+        if parts == 1:  # a name in another folder is another file
+            paths_named = [path for path in paths_named if f"/{ends[path]}" not in line]
         if len(paths_named) == 1:
             return paths_named[0]
     return ""
