@@ -53,8 +53,8 @@ class Shortage(NamedTuple):
         processes = ", ".join(process.words for process in self.killed[:MOST_SHOWN])
         more = f" and {len(self.killed) - MOST_SHOWN} more" if len(self.killed) > MOST_SHOWN else ""
         names = ", ".join(map(_plain, self.requesters[:MOST_SHOWN]))
-        asked = f" Memory was asked for by {names}, as the kernel names it." if names else ""
-        return f"The kernel of {self.node} ended {processes}{more}.{asked}"
+        requests = f" Memory was asked for by {names}, as the kernel names it." if names else ""
+        return f"The kernel of {self.node} ended {processes}{more}.{requests}"
 
 
 def _amount(kib: int) -> str:
