@@ -165,6 +165,10 @@ def approve(
     store = invocation_of(context).store
     stored = store.approval(approval)
     if stored.verdict is Verdict.ALLOW and any(call.id == stored.call for call in (*store.allowed(), *store.allowed_steps())):
+        if digest is not None and (len(digest) < SHORT_DIGEST or not stored.digest.startswith(digest)):
+            raise UsageError(
+                f"approval {approval} is about {stored.digest[:SHORT_DIGEST]}, and --digest names {digest or 'nothing'}"
+            )
         call = store.call(stored.call)
     else:
         if digest is None and stored.pending(now()):

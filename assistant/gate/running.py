@@ -198,8 +198,12 @@ class CallRunner:
             look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
             look.at = self._now()
         request = request_of(tool, call.by, look.reach, approved_by, self._cause_of(tool, call.incident))
-        problem = self._store.changes_broken() if self._store.written_since_check() else None
-        decision = self._decide(request, look.reach, call.id, before=look.decision.at, store_problem=problem)
+        problem = self._store.mark_broken()
+        # what is decided on is what was verified: both are read from one state of the store
+        with self._store.snapshot():
+            if problem is None and self._store.written_since_check():
+                problem = self._store.changes_broken()
+            decision = self._decide(request, look.reach, call.id, before=look.decision.at, store_problem=problem)
         refusal = (decision.rule, decision.why) if decision.verdict is not Verdict.ALLOW else None
         if (refusal is not None and refusal != look.refusal) or decision.policy != look.decision.policy:
             self._store.write_decision(call.id, decision)

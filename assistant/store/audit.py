@@ -164,6 +164,7 @@ class AuditRows(Database):
         connection.execute(
             f"INSERT INTO audit ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values())
         )
+        self._local.last_written = AuditHead(number, digest)
         return digest
 
     def _entry(self, what: str, why: str = "") -> dict[str, Any]:
@@ -243,9 +244,13 @@ class AuditRows(Database):
         # a mark that does not hold tells of an older copy, and stays until a person accepts it
         if not due or (due != ACCEPTED and broken_mark(connection, self.path) is not None):
             return
-        row = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+        # what others took away behind the commit is missed by a mark that names it
+        written: AuditHead = self._local.last_written
+        row = connection.execute("SELECT hash FROM audit WHERE id = ?", [written.row]).fetchone()
+        is_there = row is not None and row["hash"] == written.hash
+        newest = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone() if is_there else written
         try:
-            write_mark(self.path, row["id"], row["hash"], durable=due in MARKED)
+            write_mark(self.path, newest[0], newest[1], durable=due in MARKED)
         except StoreError as error:
             if due == ACCEPTED:
                 raise StoreError(f"the store was accepted, and changes are still refused: {error}") from error

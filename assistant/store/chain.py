@@ -249,11 +249,7 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
     first = connection.execute("SELECT min(id) FROM audit WHERE call = ?", [call]).fetchone()[0]
     accepted, _ = _begin(connection, key)
     if first is not None and first < accepted:
-        answered = "SELECT max(id) FROM audit WHERE call = ? AND what = 'approval.answered' AND id > ?"
-        if approval is None or connection.execute(answered, [call, accepted]).fetchone()[0] is None:
-            return f"it was asked for before a person accepted the store as it stood (row {accepted}): ask for it again"
-        # a person was shown it as it was accepted, and said yes to that
-        first = accepted
+        return f"it was asked for before a person accepted the store as it stood (row {accepted}): ask for it again"
     if first is None or key is None:
         return "the audit has no row about it" if key is not None else "the store's key is gone, so that nothing vouches for it"
     sealed: _Sealed = {}

@@ -95,13 +95,30 @@ def test_an_interrupted_step_of_a_store_that_was_tampered_with_keeps_its_intent(
 
 
 @pytest.mark.parametrize("step", [True, False])
-def test_a_question_that_waited_through_an_acceptance_takes_a_yes_and_runs(tmp_path: Path, step: bool) -> None:
+def test_a_question_that_waited_through_an_acceptance_has_to_be_asked_again(tmp_path: Path, step: bool) -> None:
     world = world_on(tmp_path / "s.db")
     approval = waiting(world, step=step)
     accept_something_harmless(world)
     assert world.store.answer(approval.id, Verdict.ALLOW, "cli:alice")
-    assert world.gate(PROPOSE).go_on(approval.call).ok
-    assert world.cluster.changes == ["cordon n2"]
+    with pytest.raises(Denied, match="ask for it again"):
+        world.gate(PROPOSE).go_on(approval.call)
+    assert world.cluster.changes == []
+    assert world.gate(ACT).call("cordon_node", CORDON, why="by hand", by="cli:alice").ok
+
+
+def test_no_answer_to_a_question_lets_a_yes_count_that_others_put_beside_it(tmp_path: Path) -> None:
+    world = world_on(tmp_path / "s.db")
+    approval = waiting(world)
+    columns = [row["name"] for row in world.store.rows("PRAGMA table_info(approvals)")]
+    values = {"id": str(approval.id + 1), "verdict": "'allow'", "by": "'cli:alice'", "answered": "asked"}
+    write_past_nightshift(
+        world, f"INSERT INTO approvals SELECT {', '.join(values.get(name, name) for name in columns)} FROM approvals"
+    )
+    world.store.accept(why="looked at it", by="cli:bob")
+    world.store.answer(approval.id, Verdict.DENY, "cli:alice")
+    with pytest.raises(Denied):
+        world.gate(PROPOSE).go_on(approval.call)
+    assert world.cluster.changes == []
 
 
 def test_a_yes_that_others_wrote_before_an_acceptance_is_none_behind_it(tmp_path: Path) -> None:
@@ -145,11 +162,25 @@ def open_and_take_away(world: World) -> None:
     write_past_nightshift(world, "DELETE FROM properties WHERE name = 'breaker'")
 
 
+def open_and_take_away_behind_the_check(world: World) -> None:
+    """Take the breaker away once the store was verified, before it is read."""
+    with closing(Store(world.store.path, world.clock)) as other:
+        open_breaker(other, why="stop it", by="cli:alice")
+    verified = world.store.changes_broken
+
+    def verify_then_lose() -> str | None:
+        problem = verified()
+        write_past_nightshift(world, "DELETE FROM properties WHERE name = 'breaker'")
+        return problem
+
+    world.store.changes_broken = verify_then_lose  # type: ignore[method-assign]
+
+
 def forge_the_commands(world: World) -> None:
     write_past_nightshift(world, "UPDATE calls SET why = 'of others'")
 
 
-@pytest.mark.parametrize("attack", [open_and_take_away, forge_the_commands])
+@pytest.mark.parametrize("attack", [open_and_take_away, open_and_take_away_behind_the_check, forge_the_commands])
 def test_what_others_write_between_two_commands_of_a_call_stops_the_second(tmp_path: Path, attack: Callable[[World], None]) -> None:
     world = world_on(tmp_path / "s.db")
     world.store.set_flag("unrelated", True, why="goes on", by="watch")
@@ -172,5 +203,5 @@ def test_what_others_write_between_two_commands_of_a_call_stops_the_second(tmp_p
     gate = Gate(world.store, world.context, ACT, Park(world.store, expires_after_s=60), find=only)
     outcome = gate.call("cordon_node", {"node": "n1", "reason": "ecc"}, why="it broke", by="playbook:ecc")
     assert not outcome.ok
-    assert "no longer allowed, audit" in outcome.error
+    assert "no longer allowed, audit" in outcome.error or "no longer allowed, breaker" in outcome.error
     assert world.cluster.changes == ["cordon n1"]

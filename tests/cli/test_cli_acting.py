@@ -140,14 +140,20 @@ def test_what_cannot_be_undone_is_approved_without_a_terminal_by_its_digest_only
 
 @pytest.mark.parametrize("go_on", [("resume",), ("approve", 1)])
 def test_what_was_allowed_and_met_a_kill_switch_is_listed_and_goes_on_by_hand(
-    cli: Run, scheduler: LocalScheduler, go_on: tuple[object, ...]
+    cli: Run, scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch, go_on: tuple[object, ...]
 ) -> None:
+    site = home / "site" / "knowledge"
+    site.mkdir(parents=True)
+    terms = f'extends = "shipped"\nmode = "propose"\nreplace = ["kill_switch"]\nkill_switch = ["{home}/stop"]\n[end]\n'
+    (site / "policy.toml").write_text(terms)
+    monkeypatch.setenv("NIGHTSHIFT_CONTENT", str(home / "site"))
     cli("nodes", "cordon", "node01")
     cli("stop")
     for command in (("approve", 1), go_on):
         assert cli(*command).code == Exit.REFUSED
         assert "not made yet: nightshift approve 1" in cli("approvals").out
     assert states(scheduler)["node01"] is NodeState.IDLE
+    assert (home / "stop").exists()
     cli("stop", "--lift")
     assert cli(*go_on).code == Exit.DONE
     assert states(scheduler)["node01"] is NodeState.DRAINED
