@@ -140,7 +140,7 @@ def test_a_proven_command_outranks_what_home_made_source_seems_to_do(monkeypatch
 
 def test_commands_are_asked_before_anything_is_guessed() -> None:
     way = ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("A={checkpoint}",), commands=(GO,))
-    assert [trial.label for trial in trials_of(way)] == ["`./go.sh` as it would submit", "A={checkpoint}", "as it is"]
+    assert [trial.label for trial in trials_of(way)] == ["`./go.sh` as it would submit", "as it is", "A={checkpoint}"]
     assert trials_of(ResumeWay(ResumeMeans.NONE, "begins at the start", commands=(GO,))) == (TrialWay(command=GO),)
 
 
