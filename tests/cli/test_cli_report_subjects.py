@@ -35,15 +35,15 @@ def site_store(store_path: Path) -> Path:
 def test_every_form_has_the_report(words: tuple[str, ...], cli: Run, sacct_file: Path, site_store: Path, tmp_path: Path) -> None:
     with Store(site_store, JumpingClock(at(0))) as store:
         head = store.head()
-    said = cli("report", *words, sacct_file, "--html", tmp_path / "r.html", "--csv", tmp_path / "r", "--json")
-    assert said.code == 0, said.err
-    (made,) = said.objects
+    result = cli("report", *words, sacct_file, "--html", tmp_path / "r.html", "--csv", tmp_path / "r", "--json")
+    assert result.code == 0, result.err
+    (made,) = result.objects
     assert made["report"] == words[0]
     assert {path.name for path in (tmp_path / "r").iterdir()} == {f"{key}.csv" for key in made["figures"]} | {"left_out.csv"}
     assert made["title"] in (tmp_path / "r.html").read_text()
-    shown = cli("report", *words, sacct_file)
-    assert shown.code == 0, shown.err
-    assert made["title"] in shown.out
+    texts = cli("report", *words, sacct_file)
+    assert texts.code == 0, texts.err
+    assert made["title"] in texts.out
     with Store(site_store, JumpingClock(at(0))) as store:
         assert store.head() == head
 
@@ -54,9 +54,9 @@ def test_every_form_has_the_report(words: tuple[str, ...], cli: Run, sacct_file:
 def test_parquet_has_the_numbers_of_json(
     words: tuple[str, ...], cli: Run, sacct_file: Path, site_store: Path, tmp_path: Path
 ) -> None:
-    said = cli("report", *words, sacct_file, "--parquet", tmp_path / "p", "--json")
-    assert said.code == 0, said.err
-    (made,) = said.objects
+    result = cli("report", *words, sacct_file, "--parquet", tmp_path / "p", "--json")
+    assert result.code == 0, result.err
+    (made,) = result.objects
     assert {path.stem for path in (tmp_path / "p").iterdir()} == {*made["figures"], "left_out"}
     compared = 0
     for key, figure in made["figures"].items():
@@ -82,12 +82,12 @@ def test_a_store_is_never_made(words: tuple[str, ...], cli: Run, sacct_file: Pat
 
 @pytest.mark.parametrize("words", SUBJECTS)
 def test_no_name_is_shown_where_asked(words: tuple[str, ...], cli: Run, sacct_file: Path, site_store: Path, tmp_path: Path) -> None:
-    said = cli("report", *words, sacct_file, "--anonymise", "--html", tmp_path / "a.html", "--json")
-    assert said.code == 0, said.err
-    shown = said.out + (tmp_path / "a.html").read_text()
+    result = cli("report", *words, sacct_file, "--anonymise", "--html", tmp_path / "a.html", "--json")
+    assert result.code == 0, result.err
+    texts = result.out + (tmp_path / "a.html").read_text()
     for name in ("ann", "bob", "node08", "node12", "sacct.txt", "pretrain", "team"):
-        assert f'"{name}' not in shown, name
-        assert f">{name}" not in shown, name
+        assert f'"{name}' not in texts, name
+        assert f">{name}" not in texts, name
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_no_name_is_shown_where_asked(words: tuple[str, ...], cli: Run, sacct_fi
 def test_what_is_not_there_is_an_error_that_says_what_to_do(
     words: tuple[str, ...], expected: str, cli: Run, sacct_file: Path
 ) -> None:
-    said = cli(
+    result = cli(
         "report", words[0], *(words[1:2] if words[0] != "week" else ()), sacct_file, *(words[1:] if words[0] == "week" else ())
     )
-    assert said.code == Exit.USAGE
-    assert expected in said.err
-    assert "Traceback" not in said.err
+    assert result.code == Exit.USAGE
+    assert expected in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_week_that_is_asked_for_counts_its_jobs(cli: Run, sacct_file: Path) -> None:
@@ -129,8 +129,8 @@ def test_no_report_is_written_through_a_link(option: str, cli: Run, sacct_file: 
         (tmp_path / "out" / "left_out.csv").symlink_to(victim)
     else:
         (tmp_path / "out").symlink_to(victim)
-    said = cli("report", "user", "ann", sacct_file, option, tmp_path / "out")
-    assert said.code == Exit.USAGE
-    assert "found a link" in said.err
-    assert "remove it" in said.err
+    result = cli("report", "user", "ann", sacct_file, option, tmp_path / "out")
+    assert result.code == Exit.USAGE
+    assert "found a link" in result.err
+    assert "remove it" in result.err
     assert victim.read_text() == "precious"
